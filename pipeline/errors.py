@@ -1,0 +1,49 @@
+"""The failures that an operator can act on, and the exit code of each."""
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """Process exit codes; documented in README."""
+
+    OK = 0
+    FAILED = 1
+    BUG = 2
+    CONFIG = 3
+    HOST = 4
+    BUSY = 5
+    INTERRUPTED = 130
+
+
+class TandemError(Exception):
+    """An expected failure: printed as one message and one hint, never as a traceback."""
+
+    code = Exit.FAILED
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class ConfigError(TandemError):
+    """The configuration or the command line is wrong."""
+
+    code = Exit.CONFIG
+
+
+class HostError(TandemError):
+    """This machine lacks something that a task needs."""
+
+    code = Exit.HOST
+
+
+class BusyError(TandemError):
+    """Another run held a task past the time-out."""
+
+    code = Exit.BUSY
+
+
+class Cancelled(TandemError):
+    """The run was interrupted while this task worked."""
+
+    code = Exit.INTERRUPTED

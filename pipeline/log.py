@@ -1,0 +1,73 @@
+"""Where a running task says what it does: one handle a task, so that parallel tasks never mix."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+
+class Log(Protocol):
+    """A task's own output.
+
+    Every line goes to the task's log file; the newest line, step or progress is the task's live
+    line in the terminal.
+    """
+
+    def line(self, text: str) -> None:
+        """Write one line of output (no trailing newline)."""
+
+    def progress(self, title: str, done: float, total: float | None, unit: str) -> None:
+        """Show how far a piece of work is; `unit` is "B" for bytes, "s" for seconds, else a noun."""
+
+
+class NullLog:
+    """A log that keeps its lines in memory; for tests and for read-only commands."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def line(self, text: str) -> None:
+        """Keep the line."""
+        self.lines.append(text)
+
+    def progress(self, title: str, done: float, total: float | None, unit: str) -> None:
+        """Forget it: progress is for people."""
+
+
+@contextmanager
+def step(log: Log, title: str) -> Iterator[None]:
+    """Announce a piece of work, and say how long it took, however it ends."""
+    log.line(f"{title} …")
+    start = time.monotonic()
+    outcome = "failed"
+    try:
+        yield
+        outcome = "done"
+    finally:
+        log.line(f"{title}: {outcome} in {time.monotonic() - start:.1f} s")
+
+
+def wait_until(
+    ready: Callable[[], bool],
+    *,
+    what: str,
+    within: float,
+    every: float = 1.0,
+    log: Log,
+    usual: float | None = None,
+    now: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> bool:
+    """Ask `ready` every `every` seconds until it is true or `within` seconds have passed.
+
+    `usual` is the number of seconds this wait takes as a rule (for the progress line). Returns whether it
+    became ready; the caller words the failure.
+    """
+    start = now()
+    while not ready():
+        passed = now() - start
+        if passed >= within:
+            return False
+        log.progress(what, passed, usual, "s")
+        sleep(every)
+    return True

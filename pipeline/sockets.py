@@ -1,0 +1,65 @@
+"""HTTP over a plain socket: what a look at engine, registry and service costs a few milliseconds with.
+
+Only looks use it (GET, HEAD). HTTP/1.0 on purpose: the answer then comes unchunked and ends with the connection.
+"""
+
+import json
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Status code, headers (names in lower case) and body of one HTTP response."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        """The body as JSON; raises ValueError if it is not."""
+        return json.loads(self.body)
+
+
+def ask(
+    address: str | tuple[str, int],
+    path: str,
+    *,
+    method: str = "GET",
+    headers: Mapping[str, str] | None = None,
+    within: float = 5.0,
+) -> Answer:
+    """One request to a Unix socket (a path) or to (host, port); `within` in seconds for each step.
+
+    Raises OSError if nobody answers, ValueError if what answers is not HTTP.
+    """
+    host = "localhost" if isinstance(address, str) else f"{address[0]}:{address[1]}"
+    lines = [f"{method} {path} HTTP/1.0", f"Host: {host}", *(f"{k}: {v}" for k, v in (headers or {}).items())]
+    with _connect(address, within) as connection:
+        connection.sendall(("\r\n".join(lines) + "\r\n\r\n").encode())
+        return _parse(b"".join(iter(lambda: connection.recv(65536), b"")))
+
+
+def _connect(address: str | tuple[str, int], within: float) -> socket.socket:
+    if isinstance(address, tuple):
+        return socket.create_connection(address, timeout=within)
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(within)
+    try:
+        connection.connect(address)
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+def _parse(raw: bytes) -> Answer:
+    head, separator, body = raw.partition(b"\r\n\r\n")
+    first, *rest = head.decode("latin-1").split("\r\n")
+    words = first.split(" ", 2)
+    if not separator or not words[0].startswith("HTTP/") or len(words) < 2:
+        raise ValueError(f"not an HTTP response: {raw[:40]!r}")
+    headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in rest)}
+    return Answer(int(words[1]), headers, body)
