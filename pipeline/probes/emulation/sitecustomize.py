@@ -52,7 +52,7 @@ class _Patch(Loader):
         def cmdline(process: Any) -> list[str]:
             return without(words, original(process))
 
-        module.Process.cmdline = cmdline  # type: ignore[attr-defined]  # a module known at run time only
+        module.Process.cmdline = cmdline
 
 
 class _Finder(MetaPathFinder):
