@@ -7,7 +7,9 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, field
 
-Name = Annotated[str, Meta(pattern=r"^[a-z0-9]([a-z0-9_.-]*[a-z0-9])?$", description="lower-case letters, digits, - _ .")]
+Name = Annotated[
+    str, Meta(pattern=r"^[a-z0-9]([a-z0-9_.-]*[a-z0-9])?$", description="lower-case letters, digits, - _ .")
+]
 Positive = Annotated[int, Meta(ge=1)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
 
@@ -16,14 +18,14 @@ class Strict(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Unknown keys are errors; values cannot change after reading."""
 
 
-class DebianBase(Strict):
+class DebianBase(Strict, frozen=True, kw_only=True):
     """A root filesystem made from Debian packages, extracted and never configured."""
 
     debian: Annotated[str, Meta(description="the suite, as in trixie")]
     packages: Annotated[tuple[str, ...], Meta(min_length=1, description="binary packages; dependencies follow")]
 
 
-class Python(Strict):
+class Python(Strict, frozen=True, kw_only=True):
     """The Python packages of the image."""
 
     version: Annotated[str, Meta(pattern=r"^3\.\d+$", description="the interpreter of the base, as in 3.13")]
@@ -32,7 +34,7 @@ class Python(Strict):
     cutoff: Annotated[str, Meta(pattern=r"^\d{4}-\d\d-\d\d$")] | None = None
 
 
-class Alias(Strict):
+class Alias(Strict, frozen=True, kw_only=True):
     """A dist-info that gives an installed distribution a second name and version, for software that asks for it."""
 
     name: str
@@ -41,31 +43,37 @@ class Alias(Strict):
     reason: str
 
 
-class Smoke(Strict):
+class Smoke(Strict, frozen=True, kw_only=True):
     """What the finished image must be able to do."""
 
     imports: tuple[str, ...] = ()
-    architectures: Annotated[tuple[str, ...], Meta(description="model classes that vLLM's registry must list and load")] = ()
-    config: Annotated[str | None, Meta(description="folder below the image's own, with the target model's config.json")] = None
+    architectures: Annotated[
+        tuple[str, ...], Meta(description="model classes that vLLM's registry must list and load")
+    ] = ()
+    config: Annotated[
+        str | None, Meta(description="folder below the image's own, with the target model's config.json")
+    ] = None
     ray: Annotated[bool, Meta(description="start two Ray nodes and see them join")] = True
     launcher: Annotated[bool, Meta(description="check the launcher contract")] = True
 
 
-class Image(Strict):
+class Image(Strict, frozen=True, kw_only=True):
     """An image: one folder below dockerfiles/, named as the image is."""
 
     platform: Annotated[str, Meta(pattern=r"^linux/(arm64|amd64)$")] = "linux/arm64"
     base: DebianBase
     python: Python
     aliases: tuple[Alias, ...] = ()
-    distributions: Annotated[tuple[str, ...], Meta(description="our own pure-Python distributions: folders below the image's own")] = ()
+    distributions: Annotated[
+        tuple[str, ...], Meta(description="our own pure-Python distributions: folders below the image's own")
+    ] = ()
     files: Annotated[str | None, Meta(description="folder below the image's own, laid over the root as it is")] = None
     env: dict[str, str] = field(default_factory=dict)
     workdir: str = "/workspace/vllm"
     smoke: Smoke = field(default_factory=Smoke)
 
 
-class Registry(Strict):
+class Registry(Strict, frozen=True, kw_only=True):
     """Where images are pushed to, and pulled from by the nodes."""
 
     address: Annotated[str, Meta(description="host:port")] = "127.0.0.1:5000"
@@ -73,15 +81,17 @@ class Registry(Strict):
     repository: Name = "tandem"
 
 
-class Node(Strict):
+class Node(Strict, frozen=True, kw_only=True):
     """A Docker endpoint, and the address by which the other nodes reach it."""
 
     name: Name
     endpoint: Annotated[str, Meta(description="local, or a Docker host as in ssh://me@spark-1")] = "local"
-    address: Annotated[str | None, Meta(description="needed for machines; containers get theirs from the network")] = None
+    address: Annotated[str | None, Meta(description="needed for machines; containers get theirs from the network")] = (
+        None
+    )
 
 
-class Serve(Strict):
+class Serve(Strict, frozen=True, kw_only=True):
     """What the cluster serves, and how vLLM is started."""
 
     model: Annotated[str, Meta(description="tiny (made by Tandem), or a folder on the nodes")] = "tiny"
@@ -92,17 +102,19 @@ class Serve(Strict):
     within: Annotated[int, Meta(ge=1, description="seconds until /health must answer")] = 1800
 
 
-class Cluster(Strict):
+class Cluster(Strict, frozen=True, kw_only=True):
     """An ordered set of nodes (the first is the head) and what to serve on them."""
 
     image: Name
-    executor: Annotated[str, Meta(pattern="^(ray|none)$", description="ray, or none: vLLM's own multi-node executor")] = "ray"
+    executor: Annotated[
+        str, Meta(pattern="^(ray|none)$", description="ray, or none: vLLM's own multi-node executor")
+    ] = "ray"
     accelerators: Annotated[int, Meta(ge=1, description="of each node")] = 1
     nodes: Annotated[tuple[Node, ...], Meta(min_length=1)]
     serve: Serve = field(default_factory=Serve)
 
 
-class Pipeline(Strict):
+class Pipeline(Strict, frozen=True, kw_only=True):
     """pipeline.yaml: what an operator edits."""
 
     default: Annotated[str, Meta(description="the cluster that a bare `doit deploy` means")]
