@@ -1,0 +1,188 @@
+"""Makes .venv from the hash-locked lockfiles/tooling.txt; doitw runs it with the machine's own Python.
+
+Standard library only. Works where Python came without ensurepip, as Debian's bare python3 does, with and without root.
+"""
+
+import fcntl
+import importlib.util
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from pipeline import procs
+from pipeline.errors import HostError, TandemError
+from pipeline.log import Log, step
+
+LOCK = Path("lockfiles/tooling.txt")
+# Settings of this machine's pip that would fight with a hash-locked install into .venv. Where packages come from is kept.
+PIP_ENV = {"PIP_CONSTRAINT": os.devnull, "PIP_USER": "0", "PIP_REQUIRE_VIRTUALENV": "0", "PIP_NO_INPUT": "1"}
+# Stands in for doit's own script: that one finds neither dodo.py nor pyproject.toml from a sub-folder, and would
+# take the package of this checkout for a copy's. `python` lies beside it, so no path needs quoting.
+DOIT = """\
+#!/bin/sh
+'''exec' "${0%/*}/python" "$0" "$@"
+'''
+import os
+import sys
+
+from doit.__main__ import main
+
+root = os.getcwd()
+while root != "/" and not (os.path.isfile(root + "/dodo.py") and os.path.isdir(root + "/pipeline")):
+    root = os.path.dirname(root)
+if root != "/":
+    sys.path.insert(0, root)
+    if not {"-f", "--file", "-d", "--dir"} & set(sys.argv):
+        os.chdir(root)
+sys.exit(main())
+"""
+
+
+class Printer:
+    """A log for before the tooling exists: plain lines on stderr."""
+
+    def line(self, text: str) -> None:
+        """Print the line."""
+        print(text, file=sys.stderr, flush=True)
+
+    def progress(self, title: str, done: float, total: float | None, unit: str) -> None:
+        """Print how far it is."""
+        of = f" of {total:.0f}" if total else ""
+        self.line(f"{title}: {done:.0f}{of} {unit}")
+
+
+class Names:
+    """Passes on which package an installer is at, and keeps the rest for the error message."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    def line(self, text: str) -> None:
+        """Pass on "Collecting name==version", without where and why."""
+        words = text.split()
+        if words[:1] == ["Collecting"]:
+            self._log.line(f"  {words[1]}")
+
+    def progress(self, title: str, done: float, total: float | None, unit: str) -> None:
+        """Pass it on."""
+        self._log.progress(title, done, total, unit)
+
+
+def is_ready(root: Path) -> bool:
+    """Whether .venv was made to the end, here, from the present lock by the present module; doitw asks the same."""
+    stamps = root / ".venv/tandem"
+    try:
+        return (
+            os.access(root / ".venv/bin/python", os.X_OK)
+            and (stamps / "root").read_text() == f"{root}\n"
+            and (stamps / "tooling.txt").read_bytes() == (root / LOCK).read_bytes()
+            and (stamps / "tooling.py").read_bytes() == Path(__file__).read_bytes()
+        )
+    except OSError:
+        return False
+
+
+def make(root: Path, log: Log) -> None:
+    """Make .venv anew unless it is ready; a second caller waits for the first.
+
+    Raises HostError if this machine's Python cannot make one, TandemError if the packages cannot be had.
+    """
+    with _alone(root):
+        if is_ready(root):
+            return
+        with step(log, "tooling: .venv from lockfiles/tooling.txt"):
+            _build(root, log)
+
+
+def _build(root: Path, log: Log) -> None:
+    venv = root / ".venv"
+    if venv.is_symlink():
+        venv.unlink()
+    shutil.rmtree(venv, ignore_errors=True)
+    if importlib.util.find_spec("venv") is None:
+        raise HostError(f"{sys.executable} came without its venv module", hint="install python3 (not -minimal)")
+    # The name with the version in it: when the system moves to another Python, the link breaks and .venv is made anew.
+    python = os.path.realpath(sys.executable)
+    with tempfile.TemporaryDirectory() as scratch:
+        procs.run([python, "-m", "venv", *_without_pip(), str(venv)], log=Names(log))
+        options = ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--disable-pip-version-check"]
+        pip = _pip(venv, Path(scratch), log)
+        procs.run([*pip, "install", *options, "-r", str(root / LOCK)], log=Names(log), env=PIP_ENV)
+    (site,) = venv.glob("lib/python3.*/site-packages")
+    (site / "tandem.pth").write_text(f"{root}\n")
+    (venv / "bin/doit").write_text(DOIT)
+    stamps = venv / "tandem"
+    stamps.mkdir()
+    shutil.copyfile(root / LOCK, stamps / "tooling.txt")
+    shutil.copyfile(__file__, stamps / "tooling.py")
+    os.sync()
+    (stamps / "root").write_text(f"{root}\n")  # last: without it all of the above is made again
+
+
+def _without_pip() -> list[str]:
+    return [] if importlib.util.find_spec("ensurepip") else ["--without-pip"]
+
+
+def _pip(venv: Path, scratch: Path, log: Log) -> Sequence[str]:
+    """How to call a pip that installs into `venv`: its own, this Python's, or the one in Debian's python3-pip-whl."""
+    python = str(venv / "bin/python")
+    if not _without_pip():
+        return [python, "-m", "pip"]
+    if importlib.util.find_spec("pip"):
+        return [sys.executable, "-m", "pip", "--python", python]
+    return [python, f"{_debian_wheel(scratch, log)}/pip"]
+
+
+def _debian_wheel(scratch: Path, log: Log) -> Path:
+    """Debian's pip as a wheel, fetched by apt into a scratch folder: needs no root and changes nothing here."""
+    if not shutil.which("apt-get"):
+        raise HostError("this Python has neither ensurepip nor pip", hint="install its venv module or pip")
+    (scratch / "lists/partial").mkdir(parents=True)
+    (scratch / "cache/archives/partial").mkdir(parents=True)
+    # Root's apt would drop to its own user, who cannot write here.
+    options = [f"Dir::State::Lists={scratch}/lists", f"Dir::Cache={scratch}/cache", "APT::Sandbox::User=root"]
+    apt = ["apt-get", "-q", *(word for option in options for word in ("-o", option))]
+    try:
+        procs.run([*apt, "update"], log=log)
+        procs.run([*apt, "download", "python3-pip-whl"], log=log, cwd=scratch)
+        (deb,) = scratch.glob("python3-pip-whl_*.deb")
+        procs.run(["dpkg-deb", "-x", str(deb), str(scratch)], log=log)
+        (wheel,) = scratch.glob("usr/share/python-wheels/pip-*.whl")
+    except (TandemError, ValueError) as error:
+        raise HostError(
+            f"this Python has neither ensurepip nor pip, and apt could not lend one: {error}",
+            hint="apt-get install python3-venv",
+        ) from error
+    return wheel
+
+
+@contextmanager
+def _alone(root: Path) -> Iterator[None]:
+    """Hold the checkout's folder itself as the lock: it needs no file that git would see."""
+    handle = os.open(root, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def main() -> int:
+    """Make the tooling of the checkout that this module lies in; returns the exit code."""
+    try:
+        make(Path(__file__).resolve().parents[1], Printer())
+    except TandemError as error:
+        print(f"ERROR: {error}" + (f"\nhint: {error.hint}" if error.hint else ""), file=sys.stderr)
+        return error.code
+    except KeyboardInterrupt:
+        procs.cancel()
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
