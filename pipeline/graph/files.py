@@ -1,0 +1,72 @@
+"""Files that are whole or absent: a temporary name, a sync, a rename."""
+
+import json
+import os
+import secrets
+from pathlib import Path
+
+from pipeline.errors import HostError
+from pipeline.graph.task import Json
+
+
+def write_whole(path: Path, text: str, *, sync: bool = True) -> None:
+    """Put `text` at `path` so that a reader, or a kill at any moment, sees the old file or the new one.
+
+    `sync` makes it survive a power cut too; without it the call costs a few dozen microseconds.
+    Raises HostError if the folder cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with temporary.open("w", encoding="utf-8") as file:
+                file.write(text)
+                if sync:
+                    file.flush()
+                    os.fsync(file.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise not_writable(path, error) from error
+    if sync:
+        _sync_folder(path.parent)
+
+
+def point(link: Path, name: str) -> None:
+    """Make `link` a symbolic link to `name` beside it, in one step. Raises HostError if it cannot be written."""
+    if link.is_symlink() and str(link.readlink()) == name:
+        return
+    temporary = link.with_name(f".{link.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    try:
+        link.parent.mkdir(parents=True, exist_ok=True)
+        temporary.symlink_to(name)
+        temporary.replace(link)
+    except OSError as error:
+        raise not_writable(link, error) from error
+
+
+def canonical(value: Json) -> str:
+    """One spelling of a JSON value: keys sorted, no spaces, ASCII only."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def folder_name(task: str) -> str:
+    """The name of a task's folder below artifacts/: `build:cpu` is `build-cpu`."""
+    return task.replace(":", "-").replace("/", "-")
+
+
+def not_writable(path: Path, error: OSError) -> HostError:
+    """The failure to report when something below artifacts/ cannot be written."""
+    return HostError(
+        f"{path}: cannot be written: {error.strerror or error}",
+        hint=f"results, logs and locks are kept there; {path.parent} must be writable, with space left",
+    )
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,153 @@
+"""Inputs → what each of them is now → one hash. Every spelling here is by hand: it decides what runs again.
+
+A key says what kind of input it is: `file:dodo.py`, `param:base.packages`, `env:LANG`, `tool:uv`, `code:pipeline.base`,
+`upstream:build:cpu`. A value is short: a hash, or the value itself if it is a parameter of at most 120 characters.
+"""
+
+# A Path for each of ten thousand files costs more than its stat.
+# ruff: noqa: PTH115, PTH116, PTH118, PTH123
+
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.errors import ConfigError, TandemError
+from pipeline.graph.files import canonical
+from pipeline.graph.globs import expand, is_pattern
+from pipeline.graph.source import modules
+from pipeline.graph.stats import StatCache, is_executable
+from pipeline.graph.task import Inputs, Json, Outputs
+from pipeline.graph.tools import Tools
+
+SCHEMA = 1
+"""Counts up when a spelling below changes: everything runs once more, and `why` says why."""
+SHOWN = 120
+PLAIN = re.compile(r"[A-Za-z0-9_-]+")
+
+Values = dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """What inputs are looked up in. `env` is asked for one variable at a time; None is unset."""
+
+    root: Path
+    named: Mapping[str, Inputs]
+    tools: Tools
+    cache: StatCache
+    env: Callable[[str], str | None] = os.environ.get
+
+
+def values(inputs: Inputs, around: Surroundings) -> Values:
+    """What each declared input is at this moment, by key; order and location of the checkout do not show.
+
+    Raises ConfigError for a wrong declaration, TandemError for a file that cannot be read.
+    """
+    found: Values = {}
+    for where, part in _parts("", inputs, around.named, ()):
+        found.update(_files(part.files, around))
+        found.update(_params(where, part.params))
+        found.update({f"env:{name}": _env(around.env(name)) for name in part.env})
+        found.update({f"tool:{name}": around.tools.identity(name) for name in part.tools})
+        found.update(_code(part.code, around))
+    return found
+
+
+def upstream(outputs: Mapping[str, Outputs]) -> Values:
+    """The inputs that other tasks' results are: by what came out, not by what went in."""
+    return {f"upstream:{task}": result_digest(result) for task, result in outputs.items()}
+
+
+def result_digest(outputs: Outputs) -> str:
+    """The identity of a result."""
+    return _sha256(canonical(outputs))
+
+
+def fingerprint(task: str, found: Values) -> str:
+    """One hash over a task's name and all its inputs, in hex."""
+    lines = [f"tandem fingerprint {SCHEMA}", canonical(task)]
+    lines += [f"{canonical(key)} {canonical(found[key])}" for key in sorted(found)]
+    return _sha256("\n".join(lines))
+
+
+def _parts(
+    where: str, inputs: Inputs, named: Mapping[str, Inputs], above: tuple[str, ...]
+) -> Iterator[tuple[str, Inputs]]:
+    yield where, inputs
+    for name in inputs.named:
+        if name in above:
+            raise ConfigError(f"named inputs {' → '.join([*above, name])}: they contain each other")
+        if name not in named:
+            raise ConfigError(f"named inputs {name!r}: no such set", hint=f"known: {', '.join(sorted(named))}")
+        yield from _parts(f"@{_name(name)}.", named[name], named, (*above, name))
+
+
+def _files(patterns: tuple[str, ...], around: Surroundings) -> Iterator[tuple[str, str]]:
+    root = os.fspath(around.root)
+    try:
+        found = expand(root, patterns)
+        for path, status in found.items():
+            yield f"file:{path}", "missing" if status is None else _file(os.path.join(root, path), status, around.cache)
+    except OSError as error:
+        raise TandemError(f"{error.filename}: cannot be read: {error.strerror}") from error
+    if not found:
+        yield from ((f"file:{pattern}", "no file") for pattern in patterns if is_pattern(pattern))
+
+
+def _file(path: str, status: os.stat_result, cache: StatCache) -> str:
+    if stat.S_ISLNK(status.st_mode):
+        return _link(path, cache)
+    if not stat.S_ISREG(status.st_mode):
+        return f"not a file ({stat.filemode(status.st_mode)[0]})"
+    return ("755 " if is_executable(status.st_mode) else "644 ") + cache.sha256(path, status)
+
+
+def _link(path: str, cache: StatCache) -> str:
+    """A link is its target's name, and what it leads to: an image gets the name, a program reads the file."""
+    name = _sha256(os.fsencode(os.readlink(path)).hex())[:16]
+    try:
+        status = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return f"link {name} to nothing"
+    return (
+        f"link {name} to a folder" if stat.S_ISDIR(status.st_mode) else f"link {name} to {_file(path, status, cache)}"
+    )
+
+
+def _params(where: str, params: Mapping[str, Json]) -> Iterator[tuple[str, str]]:
+    for key, value in params.items():
+        name = where + _name(key)
+        if isinstance(value, Mapping) and value:
+            yield from _params(name + ".", value)
+        else:
+            yield f"param:{name}", _short(canonical(value))
+
+
+def _name(key: str) -> str:
+    """A key with a dot of its own is quoted, so that no two parameters share a spelling."""
+    return key if PLAIN.fullmatch(key) else canonical(key)
+
+
+def _env(value: str | None) -> str:
+    """Only a hash: what is in the environment may be secret, and records travel."""
+    return "unset" if value is None else f"set, sha256 {_sha256(value)[:16]}"
+
+
+def _code(names: tuple[str, ...], around: Surroundings) -> Iterator[tuple[str, str]]:
+    try:
+        for name, value in modules(around.root, names, around.cache).items():
+            yield f"code:{name}", value
+    except OSError as error:
+        raise TandemError(f"{error.filename}: cannot be read: {error.strerror}") from error
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= SHOWN else f"sha256 {_sha256(text)}"
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

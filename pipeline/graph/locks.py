@@ -1,0 +1,100 @@
+"""One run at a time for each task: a file lock that says who holds it."""
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+
+from pipeline.errors import BusyError, Cancelled, ConfigError
+from pipeline.graph.files import not_writable
+from pipeline.log import Log
+from pipeline.procs import cancelled
+
+TIMEOUT = "TANDEM_LOCK_TIMEOUT"
+EVERY = 0.1
+
+
+@contextmanager
+def hold(path: Path, *, what: str, log: Log) -> Iterator[None]:
+    """Hold the lock at `path` while the block runs; wait for another run, and say for whom.
+
+    The kernel frees the lock when its holder ends, however it ends. Raises BusyError after TANDEM_LOCK_TIMEOUT
+    seconds (an hour by default), Cancelled, and HostError if the file cannot be written.
+    """
+    within = timeout()
+    handle = _open(path)
+    try:
+        start = time.monotonic()
+        said = False
+        while not _try(handle):
+            owner = _owner(path)
+            if not said:
+                log.line(f"waiting: {what} is run by {owner}")
+                said = True
+            _wait(start, within, what, owner, log)
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"{os.getpid()} {time.time():.0f}\n".encode(), 0)
+        yield
+        os.ftruncate(handle, 0)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold a lock for the moment that it takes to merge a file."""
+    handle = _open(path)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def timeout() -> float:
+    """Seconds to wait for another run. Raises ConfigError if TANDEM_LOCK_TIMEOUT is no number."""
+    text = os.environ.get(TIMEOUT) or "3600"
+    try:
+        return float(text)
+    except ValueError as error:
+        raise ConfigError(f"{TIMEOUT}={text}: not a number of seconds") from error
+
+
+def _wait(start: float, within: float, what: str, owner: str, log: Log) -> None:
+    passed = time.monotonic() - start
+    if cancelled():
+        raise Cancelled("interrupted")
+    if passed >= within:
+        raise BusyError(
+            f"{what} is still run by {owner} after {passed:.0f} s",
+            hint=f"wait for it, end it, or set {TIMEOUT} to more seconds",
+        )
+    log.progress(f"waiting for {owner}", passed, within, "s")
+    time.sleep(EVERY)
+
+
+def _open(path: Path) -> int:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise not_writable(path, error) from error
+
+
+def _try(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _owner(path: Path) -> str:
+    try:
+        pid, since = path.read_text().split()
+        return f"process {pid}, since {datetime.fromtimestamp(float(since)).astimezone():%Y-%m-%d %H:%M:%S}"
+    except (OSError, ValueError):
+        return "another process"

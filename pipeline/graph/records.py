@@ -1,0 +1,125 @@
+"""What finished tasks left: one small file for each task and fingerprint, without times."""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.errors import HostError
+from pipeline.graph.files import folder_name, not_writable, point, write_whole
+from pipeline.graph.fingerprint import result_digest
+from pipeline.graph.task import Outputs
+
+SCHEMA = 1
+LATEST = "latest"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """From which inputs a task made which outputs. `inputs` has each input's value by key, so that `why` can compare."""
+
+    task: str
+    fingerprint: str
+    inputs: Mapping[str, str]
+    outputs: Outputs
+
+    @property
+    def digest(self) -> str:
+        """The identity of the result."""
+        return result_digest(self.outputs)
+
+
+class Records:
+    """The records below one folder (`artifacts/records`); what is damaged there is set aside and said in `notes`."""
+
+    def __init__(self, folder: Path, aside: Path) -> None:
+        self._folder = folder
+        self._aside = aside
+        self.notes: list[str] = []
+
+    def path(self, task: str, fingerprint: str) -> Path:
+        """Where a record lies."""
+        return self._folder / folder_name(task) / f"{fingerprint}.json"
+
+    def read(self, task: str, fingerprint: str) -> Record | None:
+        """The record of this result, or None. One that is truncated or foreign is set aside and counts as absent."""
+        path = self.path(task, fingerprint)
+        try:
+            text = path.read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise HostError(f"{path}: cannot be read: {error.strerror}") from error
+        try:
+            return _understood(text, task, fingerprint)
+        except (ValueError, TypeError, KeyError) as error:
+            self._set_aside(path, error)
+            return None
+
+    def write(self, record: Record) -> None:
+        """Keep a record: whole or not at all, and on the disk before this returns. Raises HostError."""
+        text = json.dumps(
+            {
+                "schema": SCHEMA,
+                "task": record.task,
+                "fingerprint": record.fingerprint,
+                "inputs": dict(record.inputs),
+                "outputs": record.outputs,
+            },
+            indent=1,
+            sort_keys=True,
+        )
+        write_whole(self.path(record.task, record.fingerprint), text + "\n")
+        self.use(record)
+
+    def use(self, record: Record) -> None:
+        """Say that this is the task's newest result (`latest` beside the records). Raises HostError."""
+        path = self.path(record.task, record.fingerprint)
+        point(path.with_name(LATEST), path.name)
+
+    def latest(self, task: str) -> Record | None:
+        """The newest result, for comparison; None if there is none."""
+        try:
+            name = os.readlink(self._folder / folder_name(task) / LATEST)
+        except OSError:
+            return None
+        return self.read(task, name.removesuffix(".json"))
+
+    def every(self, task: str) -> Iterator[Record]:
+        """All results of a task that are kept."""
+        for path in sorted((self._folder / folder_name(task)).glob("*.json")):
+            if path.name != LATEST and (record := self.read(task, path.stem)):
+                yield record
+
+    def forget(self, record: Record) -> None:
+        """Remove one record. Raises HostError."""
+        path = self.path(record.task, record.fingerprint)
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise not_writable(path, error) from error
+
+    def _set_aside(self, path: Path, error: Exception) -> None:
+        to = self._aside / f"{path.parent.name}-{path.name}"
+        note = f"{path}: damaged record ({error}); it counts as absent"
+        try:
+            to.parent.mkdir(parents=True, exist_ok=True)
+            path.replace(to)
+            note += f" and is kept as {to}"
+        except OSError as failure:
+            note += f"; it cannot be moved to {to}: {failure.strerror}"
+        self.notes.append(note)
+
+
+def _understood(text: bytes, task: str, fingerprint: str) -> Record:
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise TypeError("not a mapping")
+    if found["schema"] != SCHEMA:
+        raise ValueError(f"schema {found['schema']}, not {SCHEMA}")
+    if (found["task"], found["fingerprint"]) != (task, fingerprint):
+        raise ValueError(f"it is about {found['task']} {found['fingerprint']}")
+    if not isinstance(found["inputs"], dict) or not isinstance(found["outputs"], dict):
+        raise TypeError("inputs and outputs are not mappings")
+    return Record(task=task, fingerprint=fingerprint, inputs=found["inputs"], outputs=found["outputs"])

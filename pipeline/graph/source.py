@@ -1,0 +1,109 @@
+"""What a stage's code says: its modules' source, without what cannot change a result.
+
+Comments, layout and docstrings do not count, nor do imports for type checkers alone. A module counts with every
+module of `pipeline` that it imports, at any depth, wherever the import stands (we import late on purpose).
+"""
+
+import ast
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+
+from pipeline.errors import ConfigError
+from pipeline.graph.stats import StatCache
+
+PACKAGE = "pipeline"
+SPEAKS_ONLY = {"pipeline.errors", "pipeline.log"}
+"""What a failure or a log line says changes no result. procs does count: it decides a program's environment."""
+
+
+def modules(root: Path, names: Iterable[str], cache: StatCache) -> dict[str, str]:
+    """Every module that the named ones consist of, with the hash of its source; "missing" for one that is not there.
+
+    Raises ConfigError for source that cannot be parsed, OSError for source that cannot be read.
+    """
+    found: dict[str, str] = {}
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name in found or name in SPEAKS_ONLY:
+            continue
+        file = _file(root, name)
+        if file is None:
+            found[name] = "missing"
+            continue
+        known = json.loads(cache.fact(f"code {name}", file, partial(_learn, name)))
+        found[name] = known["hash"]
+        waiting.extend(target for target in known["imports"] if _file(root, target) is not None)
+    return dict(sorted(found.items()))
+
+
+def _file(root: Path, name: str) -> Path | None:
+    path = root.joinpath(*name.split("."))
+    for file in (path.with_name(path.name + ".py"), path / "__init__.py"):
+        if file.is_file():
+            return file
+    return None
+
+
+def _learn(name: str, path: str) -> str:
+    file = Path(path)
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError) as error:
+        raise ConfigError(f"{file}: not Python: {error}") from error
+    package = name if file.name == "__init__.py" else name.rpartition(".")[0]
+    imports = sorted({target for node in _running(tree) for target in _targets(node, package)})
+    digest = hashlib.sha256(_spell(tree).encode("utf-8", "surrogatepass")).hexdigest()
+    return json.dumps({"hash": digest, "imports": imports})
+
+
+def _running(node: ast.AST) -> Iterator[ast.AST]:
+    """Every node that can run; not the body of `if TYPE_CHECKING:`."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if not _for_types(child):
+            yield from _running(child)
+
+
+def _for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def _targets(node: ast.AST, package: str) -> Iterator[str]:
+    """The modules of ours that an import may mean: in `from a import b`, b can be a module or a name in a."""
+    if isinstance(node, ast.Import):
+        names = [alias.name for alias in node.names]
+    elif isinstance(node, ast.ImportFrom):
+        above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+        base = ".".join([*above, *([node.module] if node.module else [])])
+        names = [base, *(f"{base}.{alias.name}" for alias in node.names)]
+    else:
+        return
+    yield from (name for name in names if name == PACKAGE or name.startswith(PACKAGE + "."))
+
+
+def _spell(node: object) -> str:
+    """One spelling of a syntax tree, by hand: ast.dump differs between versions of Python, and counts positions."""
+    if isinstance(node, list):
+        return "[" + " ".join(_spell(item) for item in node if not _for_types_only(item)) + "]"
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    parts = [type(node).__name__]
+    for field, value in ast.iter_fields(node):
+        if field == "body" and isinstance(value, list):
+            value = _without_texts(value)
+        if value is not None and value != [] and field not in ("type_comment", "type_ignores", "kind"):
+            parts.append(f"{field}={_spell(value)}")
+    return "(" + " ".join(parts) + ")"
+
+
+def _for_types_only(item: object) -> bool:
+    return isinstance(item, ast.AST) and _for_types(item)
+
+
+def _without_texts(body: list[ast.stmt]) -> list[ast.stmt]:
+    """Without constants that stand alone: docstrings, and the texts below our type aliases."""
+    return [item for item in body if not (isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant))]

@@ -1,0 +1,58 @@
+"""Tools whose version decides bytes, by name; asked only when a task's inputs name them."""
+
+import os
+import shutil
+import threading
+from collections.abc import Callable, Sequence
+
+from pipeline.errors import ConfigError, HostError
+from pipeline.graph.stats import StatCache
+
+MISSING = "missing"
+
+
+class Tools:
+    """A registry from a tool's name to a function that says which one this machine has; each asked once a run."""
+
+    def __init__(self) -> None:
+        self._identities: dict[str, Callable[[], str]] = {}
+        self._known: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    def register(self, name: str, identity: Callable[[], str]) -> None:
+        """Name a tool. `identity` returns a text such as "uv 0.9.5", and raises HostError if it is not there."""
+        self._identities[name] = identity
+
+    def identity(self, name: str) -> str:
+        """Which one it is, or "missing". Raises ConfigError for a name that nobody registered."""
+        if name not in self._identities:
+            raise ConfigError(f"tool {name!r}: no such tool", hint=f"known: {', '.join(sorted(self._identities))}")
+        with self._lock:
+            if name not in self._known:
+                self._known[name] = self._ask(name)
+            return self._known[name]
+
+    def _ask(self, name: str) -> str:
+        try:
+            return self._identities[name]()
+        except HostError:
+            # The task that needs it says so when it runs; looking at the graph needs no tool.
+            return MISSING
+
+
+def by_binary(program: str, arguments: Sequence[str], cache: StatCache) -> Callable[[], str]:
+    """An identity from what a program prints, started only if its file changed since it was last asked."""
+
+    def ask(path: str) -> str:
+        # Starting programs is only needed when one was replaced.
+        from pipeline.procs import capture
+
+        return capture([path, *arguments], within=30).strip()
+
+    def identity() -> str:
+        path = shutil.which(program)
+        if path is None:
+            raise HostError(f"{program} is not installed", hint="./doitw host says what is missing")
+        return cache.fact("tool " + " ".join(arguments), os.path.realpath(path), ask)
+
+    return identity

@@ -1,0 +1,88 @@
+"""Whether the world still holds what a record claims: by kind of claim, over sockets or by stat."""
+
+import hashlib
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+from pipeline.errors import ConfigError
+from pipeline.graph.globs import expand
+from pipeline.graph.stats import StatCache, is_executable, signature
+from pipeline.graph.task import Claim
+
+Check = Callable[[Claim], str | None]
+
+
+class World:
+    """A registry from a kind of claim to its check; "file" and "tree" are built in."""
+
+    def __init__(self, root: Path, cache: StatCache) -> None:
+        self._root = root
+        self._cache = cache
+        self._checks: dict[str, Check] = {"file": self._file, "tree": self._tree}
+
+    def register(self, kind: str, check: Check) -> None:
+        """Name a kind of claim. `check` returns why the claim does not hold, or None if it holds.
+
+        It is called from several threads, must be quick, and changes nothing; what it cannot reach does not hold.
+        """
+        self._checks[kind] = check
+
+    def check(self, claim: Claim) -> str | None:
+        """Why the claim does not hold, or None. Raises ConfigError for a kind that nobody registered."""
+        if claim.kind not in self._checks:
+            raise ConfigError(f"claim of kind {claim.kind!r}: no such kind", hint=f"known: {sorted(self._checks)}")
+        return self._checks[claim.kind](claim)
+
+    def _file(self, claim: Claim) -> str | None:
+        """{"path": below the checkout or absolute, "sha256": hex}."""
+        path = self._root / str(claim.what["path"])
+        try:
+            found = self._cache.sha256(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return f"{claim.what['path']} is missing"
+        except OSError as error:
+            return f"{claim.what['path']} cannot be read: {error.strerror}"
+        return None if found == claim.what["sha256"] else f"{claim.what['path']} has other content"
+
+    def _tree(self, claim: Claim) -> str | None:
+        """{"path": a folder, "sha256": tree_sha256() of it}."""
+        path = self._root / str(claim.what["path"])
+        if not path.is_dir():
+            return f"{claim.what['path']} is missing"
+        found = tree_sha256(path, self._cache)
+        return None if found == claim.what["sha256"] else f"{claim.what['path']} has other content"
+
+
+def tree_sha256(folder: Path, cache: StatCache) -> str:
+    """One hash over all names, contents, links and executable bits below a folder.
+
+    As long as no stat in it moved, it costs one walk: the tree is one entry in the cache, under the hash of all
+    its stats. Raises OSError for what cannot be read.
+    """
+
+    def look() -> tuple[str, int]:
+        files = _below(folder)
+        seen = repr([(path, signature(status)) for path, status in files.items()])
+        newest = max((status.st_ctime_ns for status in files.values()), default=0)
+        return hashlib.sha256(seen.encode()).hexdigest(), newest
+
+    return cache.tree(folder, look, lambda: _manifest(folder, cache))
+
+
+def _below(folder: Path) -> dict[str, os.stat_result]:
+    found = expand(os.fspath(folder), ("**",), out=frozenset())
+    return {path: status for path, status in found.items() if status is not None}
+
+
+def _manifest(folder: Path, cache: StatCache) -> str:
+    digest = hashlib.sha256()
+    for path, status in _below(folder).items():
+        full = folder / path
+        if stat.S_ISLNK(status.st_mode):
+            line = f"link {path!a} {os.fspath(full.readlink())!a}"
+        else:
+            line = f"{'755' if is_executable(status.st_mode) else '644'} {path!a} {cache.hash_file(os.fspath(full))}"
+        digest.update(line.encode() + b"\n")
+    return digest.hexdigest()
