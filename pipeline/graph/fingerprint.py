@@ -5,7 +5,7 @@ A key says what kind of input it is: `file:dodo.py`, `param:base.packages`, `env
 """
 
 # A Path for each of ten thousand files costs more than its stat.
-# ruff: noqa: PTH115, PTH116, PTH118, PTH123
+# ruff: noqa: PTH115, PTH116, PTH118
 
 import hashlib
 import os

@@ -1,7 +1,7 @@
 """Files below the checkout by pattern: `*`, `?`, `[…]`, `**` for any depth, `!` in front to leave out."""
 
 # A Path for each of ten thousand files costs more than its stat.
-# ruff: noqa: PTH115, PTH116, PTH118, PTH123
+# ruff: noqa: PTH118
 
 import os
 import re

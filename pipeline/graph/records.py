@@ -1,7 +1,6 @@
 """What finished tasks left: one small file for each task and fingerprint, without times."""
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ LATEST = "latest"
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """From which inputs a task made which outputs. `inputs` has each input's value by key, so that `why` can compare."""
+    """From which inputs a task made which outputs; `inputs` has each input's value by key, for comparison."""
 
     task: str
     fingerprint: str
@@ -31,11 +30,15 @@ class Record:
 
 
 class Records:
-    """The records below one folder (`artifacts/records`); what is damaged there is set aside and said in `notes`."""
+    """The records below one folder (`artifacts/records`).
+
+    What is damaged there counts as absent, is said in `notes`, and is moved aside if this process `may_change` things.
+    """
 
     def __init__(self, folder: Path, aside: Path) -> None:
         self._folder = folder
         self._aside = aside
+        self.may_change = False
         self.notes: list[str] = []
 
     def path(self, task: str, fingerprint: str) -> Path:
@@ -43,7 +46,7 @@ class Records:
         return self._folder / folder_name(task) / f"{fingerprint}.json"
 
     def read(self, task: str, fingerprint: str) -> Record | None:
-        """The record of this result, or None. One that is truncated or foreign is set aside and counts as absent."""
+        """The record of this result, or None if there is none that can be trusted. Raises HostError if unreadable."""
         path = self.path(task, fingerprint)
         try:
             text = path.read_bytes()
@@ -54,7 +57,7 @@ class Records:
         try:
             return _understood(text, task, fingerprint)
         except (ValueError, TypeError, KeyError) as error:
-            self._set_aside(path, error)
+            self._damaged(path, error)
             return None
 
     def write(self, record: Record) -> None:
@@ -81,15 +84,15 @@ class Records:
     def latest(self, task: str) -> Record | None:
         """The newest result, for comparison; None if there is none."""
         try:
-            name = os.readlink(self._folder / folder_name(task) / LATEST)
+            name = (self._folder / folder_name(task) / LATEST).readlink()
         except OSError:
             return None
-        return self.read(task, name.removesuffix(".json"))
+        return self.read(task, name.stem)
 
     def every(self, task: str) -> Iterator[Record]:
         """All results of a task that are kept."""
         for path in sorted((self._folder / folder_name(task)).glob("*.json")):
-            if path.name != LATEST and (record := self.read(task, path.stem)):
+            if record := self.read(task, path.stem):
                 yield record
 
     def forget(self, record: Record) -> None:
@@ -100,16 +103,18 @@ class Records:
         except OSError as error:
             raise not_writable(path, error) from error
 
-    def _set_aside(self, path: Path, error: Exception) -> None:
-        to = self._aside / f"{path.parent.name}-{path.name}"
+    def _damaged(self, path: Path, error: Exception) -> None:
         note = f"{path}: damaged record ({error}); it counts as absent"
-        try:
-            to.parent.mkdir(parents=True, exist_ok=True)
-            path.replace(to)
-            note += f" and is kept as {to}"
-        except OSError as failure:
-            note += f"; it cannot be moved to {to}: {failure.strerror}"
-        self.notes.append(note)
+        to = self._aside / f"{path.parent.name}-{path.name}"
+        if self.may_change:
+            try:
+                to.parent.mkdir(parents=True, exist_ok=True)
+                path.replace(to)
+                note += f" and is kept as {to}"
+            except OSError as failure:
+                note += f"; it cannot be moved to {to}: {failure.strerror}"
+        if note not in self.notes:
+            self.notes.append(note)
 
 
 def _understood(text: bytes, task: str, fingerprint: str) -> Record:

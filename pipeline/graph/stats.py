@@ -5,7 +5,7 @@ read. ctime decides: mtimes are set by reproducible builds (all ours are equal) 
 """
 
 # A Path for each of ten thousand files costs more than its stat.
-# ruff: noqa: PTH115, PTH116, PTH118, PTH123
+# ruff: noqa: PTH116, PTH123
 
 import hashlib
 import json

@@ -1,0 +1,143 @@
+"""Whether a task runs, and why: a comparison of inputs, and a look at the world. Decides; changes nothing."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pipeline.graph.files import canonical
+from pipeline.graph.fingerprint import Values, fingerprint, upstream, values
+from pipeline.graph.graph import Graph
+from pipeline.graph.records import Record
+from pipeline.graph.task import Outputs, Task
+
+UNKNOWN = "not known before it has run"
+
+
+class State(StrEnum):
+    """What a task would do now."""
+
+    SKIP = "skip"
+    RESTORE = "restore"
+    RUN = "run"
+    DEPENDS = "depends"
+    """On the digest that an upstream task, which has to run first, comes to."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reason:
+    """One difference: `input` is a key such as "file:dodo.py", "world:image" or "record"; None is "was not there"."""
+
+    input: str
+    old: str | None
+    new: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """What a task would do, and why.
+
+    `record` is the result that is up to date or can be restored, `compared` the one that the reasons compare with.
+    """
+
+    task: str
+    state: State
+    fingerprint: str | None
+    inputs: Values
+    record: Record | None = None
+    compared: Record | None = None
+    reasons: tuple[Reason, ...] = ()
+
+    @property
+    def outputs(self) -> Outputs | None:
+        """The result, as far as it is known without running anything."""
+        return self.record.outputs if self.record else None
+
+
+def look(graph: Graph, names: Iterable[str] = ()) -> dict[str, Decision]:
+    """What these tasks (all, if none are named) and everything upstream would do, in the order of a run.
+
+    Raises ConfigError for an unknown task or a wrong declaration, TandemError for an unreadable input.
+    """
+    decisions: dict[str, Decision] = {}
+    for name in graph.order(names):
+        results = {need: decisions[need].outputs for need in graph.tasks[name].needs}
+        decisions[name] = decide(graph, graph.tasks[name], results)
+    return decisions
+
+
+def decide(graph: Graph, task: Task, results: Mapping[str, Outputs | None]) -> Decision:
+    """What the task would do, given what its upstream came to (None: that has to run first).
+
+    Raises what look() raises.
+    """
+    inputs = values(task.inputs, graph.around) | upstream({n: out for n, out in results.items() if out is not None})
+    unknown = [name for name in task.needs if results[name] is None]
+    if unknown:
+        return _depending(graph, task, inputs, unknown)
+    key = fingerprint(task.name, inputs)
+    record = graph.records.read(task.name, key)
+    if record is None:
+        compared = graph.records.latest(task.name)
+        reasons = _differences(compared, inputs)
+        return Decision(
+            task=task.name, state=State.RUN, fingerprint=key, inputs=inputs, compared=compared, reasons=reasons
+        )
+    broken = broken_claims(graph, task, record.outputs)
+    state = State.SKIP if not broken else State.RESTORE if task.restore else State.RUN
+    return Decision(
+        task=task.name,
+        state=state,
+        fingerprint=key,
+        inputs=inputs,
+        # What must be made again may come out differently: its old result is no promise to those downstream.
+        record=None if state is State.RUN else record,
+        compared=record,
+        reasons=broken,
+    )
+
+
+def broken_claims(graph: Graph, task: Task, outputs: Outputs) -> tuple[Reason, ...]:
+    """What the world no longer holds of a result."""
+    return tuple(
+        Reason(input=f"world:{claim.kind}", old=canonical(dict(claim.what)), new=why)
+        for claim in task.world(outputs)
+        if (why := graph.world.check(claim)) is not None
+    )
+
+
+def changed(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[Reason, ...]:
+    """The inputs that differ, by key."""
+    keys = sorted(old.keys() | new.keys())
+    return tuple(Reason(input=k, old=old.get(k), new=new.get(k)) for k in keys if old.get(k) != new.get(k))
+
+
+def _differences(compared: Record | None, inputs: Values) -> tuple[Reason, ...]:
+    if compared is None:
+        return (Reason(input="record", old=None, new="there is no result yet"),)
+    return changed(compared.inputs, inputs) or (
+        Reason(input="record", old=compared.fingerprint, new="this version of Tandem spells fingerprints differently"),
+    )
+
+
+def _depending(graph: Graph, task: Task, inputs: Values, unknown: list[str]) -> Decision:
+    """Skip is possible if some earlier result has the same inputs apart from those that are not known yet."""
+    open_keys = {f"upstream:{name}" for name in unknown}
+
+    def rest(record: Record) -> dict[str, str]:
+        return {key: value for key, value in record.inputs.items() if key not in open_keys}
+
+    latest = graph.records.latest(task.name)
+    possible = (latest is not None and rest(latest) == inputs) or any(
+        rest(record) == inputs for record in graph.records.every(task.name)
+    )
+    old = latest.inputs if latest else {}
+    waiting = tuple(Reason(input=key, old=old.get(key), new=UNKNOWN) for key in sorted(open_keys))
+    others = changed(rest(latest), inputs) if latest else _differences(None, inputs)
+    return Decision(
+        task=task.name,
+        state=State.DEPENDS if possible else State.RUN,
+        fingerprint=None,
+        inputs=inputs,
+        compared=latest,
+        reasons=others + waiting,
+    )

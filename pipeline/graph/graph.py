@@ -1,0 +1,77 @@
+"""All tasks of a project, and where their results are kept: what every command starts from."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from pipeline.errors import ConfigError
+from pipeline.graph.files import folder_name
+from pipeline.graph.fingerprint import Surroundings
+from pipeline.graph.records import Records
+from pipeline.graph.stats import StatCache
+from pipeline.graph.task import Inputs, Outputs, Task
+from pipeline.graph.tools import Tools
+from pipeline.graph.world import World
+
+
+class Graph:
+    """The tasks by name, with the registries of named inputs, tools and claims.
+
+    Everything that is kept lies below `artifacts`: records/, times/, logs/, locks/, scratch/, aside/, cache/.
+    Making one reads nothing; nothing is written before a task runs.
+    """
+
+    def __init__(self, root: Path, artifacts: Path | None = None) -> None:
+        self.root = root
+        self.artifacts = artifacts or root / "artifacts"
+        self.cache = StatCache(self.artifacts / "cache" / "stats.json")
+        self.records = Records(self.artifacts / "records", self.artifacts / "aside")
+        self.tools = Tools()
+        self.world = World(root, self.cache)
+        self.named: dict[str, Inputs] = {}
+        self.tasks: dict[str, Task] = {}
+        self.results: dict[str, Outputs] = {}
+        """What the tasks of this run came to; empty in a command that only looks."""
+
+    @property
+    def around(self) -> Surroundings:
+        """What inputs are looked up in."""
+        return Surroundings(root=self.root, named=self.named, tools=self.tools, cache=self.cache)
+
+    def add(self, *tasks: Task) -> None:
+        """Add tasks. Raises ConfigError if a name, or the name of its folder, is taken."""
+        folders = {folder_name(name): name for name in self.tasks}
+        for task in tasks:
+            taken = folders.setdefault(folder_name(task.name), task.name)
+            if task.name in self.tasks or taken != task.name:
+                raise ConfigError(f"task {task.name!r}: the name is taken by {taken!r}")
+            self.tasks[task.name] = task
+
+    def order(self, names: Iterable[str] = ()) -> list[str]:
+        """These tasks (all, if none are named) and everything upstream, each after what it waits for.
+
+        Raises ConfigError for an unknown task, or tasks that wait for each other.
+        """
+        found: list[str] = []
+        for name in names or self.tasks:
+            self._visit(name, (), found)
+        return found
+
+    def downstream(self, name: str) -> list[str]:
+        """The tasks that take this task's result, directly or through others, in order."""
+        reached = {name}
+        for task in self.order():
+            if reached.intersection(self.tasks[task].needs):
+                reached.add(task)
+        return [task for task in self.order() if task in reached - {name}]
+
+    def _visit(self, name: str, above: tuple[str, ...], found: list[str]) -> None:
+        if name in above:
+            raise ConfigError(f"tasks wait for each other: {' → '.join([*above[above.index(name) :], name])}")
+        if name not in self.tasks:
+            by = f" (needed by {above[-1]})" if above else ""
+            raise ConfigError(f"{name!r} is not a task{by}", hint=f"tasks: {', '.join(sorted(self.tasks))}")
+        if name in found:
+            return
+        for upstream in (*self.tasks[name].needs, *self.tasks[name].after):
+            self._visit(upstream, (*above, name), found)
+        found.append(name)
