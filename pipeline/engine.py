@@ -1,0 +1,79 @@
+"""The Docker engine behind an endpoint: quick looks over its socket, and a client of the SDK for deeds.
+
+An endpoint is "local" (DOCKER_HOST, or this machine's socket) or a Docker host as in `ssh://me@spark-1`.
+"""
+
+import os
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from pipeline import sockets
+from pipeline.errors import HostError, TandemError
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+
+SOCKET = "/var/run/docker.sock"
+LABEL = "tandem"
+"""Every container, network and volume of ours carries a label that starts with this."""
+
+
+def address(endpoint: str) -> str | tuple[str, int]:
+    """Where the endpoint's API listens: a socket's path, or (host, port). Raises HostError for one that has neither."""
+    host = os.environ.get("DOCKER_HOST", "") if endpoint == "local" else endpoint
+    scheme, _, rest = host.partition("://")
+    if not host:
+        return SOCKET
+    if scheme == "unix":
+        return rest
+    if scheme == "tcp":
+        name, _, port = rest.rpartition(":")
+        return name, int(port)
+    raise HostError(f"the Docker endpoint {host!r} cannot be looked at", hint="known are unix:// and tcp:// here")
+
+
+def look(endpoint: str, path: str) -> Any:
+    """GET a path of the engine's API; None if it says 404.
+
+    Raises HostError if no engine answers, TandemError for any other answer.
+    """
+    try:
+        answer = sockets.ask(address(endpoint), path)
+    except OSError as error:
+        raise HostError(
+            f"no Docker engine answers at {endpoint}: {error.strerror or error}",
+            hint="./doitw host says what is missing",
+        ) from error
+    if answer.status == 404:
+        return None
+    if answer.status != 200:
+        raise TandemError(f"the Docker engine at {endpoint} answers {answer.status} to {path}: {answer.body[:200]!r}")
+    return answer.json()
+
+
+def image(endpoint: str, reference: str) -> Any:
+    """The engine's description of an image (by name, name@digest or digest), or None."""
+    return look(endpoint, f"/images/{quote(reference, safe='/:@')}/json")
+
+
+def container(endpoint: str, name: str) -> Any:
+    """The engine's description of a container, or None."""
+    return look(endpoint, f"/containers/{quote(name, safe='')}/json")
+
+
+def client(endpoint: str = "local", *, within: int = 600) -> "DockerClient":
+    """A client of the Docker SDK for the endpoint; `within` is the time-out of one call in seconds.
+
+    Raises HostError if no engine answers.
+    """
+    import docker
+    from docker.errors import DockerException
+
+    try:
+        if endpoint == "local":
+            return docker.DockerClient(base_url=os.environ.get("DOCKER_HOST") or f"unix://{SOCKET}", timeout=within)
+        return docker.DockerClient(base_url=endpoint, timeout=within, use_ssh_client=True)
+    except DockerException as error:
+        raise HostError(
+            f"no Docker engine answers at {endpoint}: {error}", hint="./doitw host says what is missing"
+        ) from error

@@ -1,0 +1,175 @@
+"""The local registry: Debian's docker-registry in a small image of ours, on loopback, with a volume of its own."""
+
+import hashlib
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline import debs, engine, procs, registry
+from pipeline.debs import Deb
+from pipeline.errors import ConfigError, HostError, TandemError
+from pipeline.log import Log, wait_until
+
+PACKAGES = ("docker-registry", "libc6")
+SUITE = "trixie"
+LOCKED = Path("lockfiles/registry.debs.txt")
+CONFIG = """\
+version: 0.1
+storage: {filesystem: {rootdirectory: /var/lib/registry}, delete: {enabled: true}}
+http: {addr: ":5000"}
+"""
+DOCKERFILE = """\
+FROM scratch
+ADD root.tar /
+VOLUME /var/lib/registry
+EXPOSE 5000
+ENTRYPOINT ["/usr/bin/docker-registry", "serve", "/etc/tandem-registry.yml"]
+"""
+
+
+def container_name(address: str) -> str:
+    """The name of the container, and of the volume, behind host:port."""
+    return f"tandem-registry-{address.rpartition(':')[2]}"
+
+
+def is_local(address: str) -> bool:
+    """Whether host:port is on this machine's loopback, where alone we start a registry."""
+    host = address.rpartition(":")[0]
+    return host in ("localhost", "[::1]") or host.startswith("127.")
+
+
+def serve(address: str, locked: Sequence[Deb], scratch: Path, log: Log) -> dict[str, str]:
+    """Have a registry answer at host:port; returns its container and image (empty if it is somebody else's).
+
+    A registry that answers there already is used as it is, whoever started it. Raises TandemError.
+    """
+    name = container_name(address)
+    if registry.answers(address) and engine.container("local", name) is None:
+        log.line(f"a registry that is not ours answers at {address}; it is used as it is")
+        return {"container": "", "image": ""}
+    if not is_local(address):
+        raise TandemError(
+            f"pipeline.yaml: registry.address: {address} is not on loopback, so it is not started here",
+            hint="set serve: false for a registry of somebody else, or use 127.0.0.1:5000",
+        )
+    image = _image(locked, scratch, log)
+    _start(name, image, address, log)
+    if not wait_until(lambda: registry.answers(address), what="registry", within=60, every=0.2, log=log):
+        raise TandemError(f"the registry does not answer at {address}:\n{_last_words(name)}")
+    return {"container": name, "image": image}
+
+
+def stop(address: str, *, volume: bool = False) -> None:
+    """Remove the registry's container, and its volume with all images in it if asked."""
+    from docker.errors import NotFound
+
+    client = engine.client()
+    name = container_name(address)
+    for found in client.containers.list(all=True, filters={"name": f"^{name}$"}):
+        found.remove(force=True, v=False)
+    if volume:
+        try:
+            client.volumes.get(name).remove(force=True)
+        except NotFound:
+            return
+
+
+def lock(log: Log) -> tuple[Deb, ...]:
+    """The packages of the registry's image for both architectures, at today's versions."""
+    with debs.apt(SUITE, ("amd64", "arm64"), log) as apt:
+        found = [deb for arch in ("amd64", "arm64") for deb in apt.resolve(PACKAGES, arch)]
+    return tuple(sorted(deb for deb in found if deb.name in PACKAGES))
+
+
+def read(root: Path) -> tuple[Deb, ...]:
+    """The committed lock of the registry's packages. Raises ConfigError if it is not there or not a lock."""
+    file = root / LOCKED
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+        rows = [line.split() for line in lines if line and not line.startswith("#")]
+        return tuple(Deb(name, version, arch, sha, int(size), path) for name, version, arch, sha, size, path in rows)
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"{LOCKED}: not a lock of packages: {error}", hint="restore it with `git checkout`"
+        ) from error
+
+
+def written(locked: Sequence[Deb]) -> str:
+    """The lock of the registry's packages as text, for `read`."""
+    rows = [f"{deb.name} {deb.version} {deb.arch} {deb.sha256} {deb.size} {deb.path}" for deb in locked]
+    return "\n".join(["# package version architecture sha256 size path-below-the-mirror", *rows]) + "\n"
+
+
+def _image(locked: Sequence[Deb], scratch: Path, log: Log) -> str:
+    """The digest of the registry's image, made if the store has it not."""
+    mine = [deb for deb in locked if deb.arch == debs.machine()]
+    if not mine:
+        raise HostError(
+            f"{LOCKED}: nothing is locked for {debs.machine()}", hint="set serve: false, and run a registry yourself"
+        )
+    decides = "\n".join([*(deb.sha256 for deb in mine), CONFIG, DOCKERFILE])
+    tag = f"tandem/registry:{hashlib.sha256(decides.encode()).hexdigest()[:12]}"
+    found = engine.image("local", tag)
+    if found is None:
+        files = debs.fetch(mine, SUITE, log, image="registry", title="packages of the registry")
+        _context([files[deb.sha256] for deb in mine], scratch)
+        # Not python-on-whales: it looks the image up by the config digest, which this image store does not know.
+        options = ["--tag", tag, "--network", "none", "--provenance=false", "--output", "type=docker"]
+        procs.run(["docker", "buildx", "build", *options, str(scratch)], log=log, within=300)
+        found = engine.image("local", tag)
+    if found is None:
+        raise TandemError(f"the engine has no image {tag} after its build")
+    return str(found["Id"])
+
+
+def _context(files: Sequence[Path], scratch: Path) -> None:
+    root = scratch / "root"
+    for file in files:
+        procs.capture(["dpkg-deb", "--extract", str(file), str(root)])
+    (root / "etc").mkdir(parents=True, exist_ok=True)
+    (root / "etc" / "tandem-registry.yml").write_text(CONFIG)
+    (root / "tmp").mkdir(exist_ok=True)
+    for link in ("lib", "lib64", "bin", "sbin"):
+        if not (root / link).exists():
+            (root / link).symlink_to(f"usr/{link}")
+    with tarfile.open(scratch / "root.tar", "w") as tar:
+        tar.add(root, arcname=".")
+    (scratch / "Dockerfile").write_text(DOCKERFILE)
+    (scratch / ".dockerignore").write_text("*\n!root.tar\n")
+
+
+def _start(name: str, image: str, address: str, log: Log) -> None:
+    from docker.errors import APIError
+
+    client = engine.client()
+    for old in client.containers.list(all=True, filters={"name": f"^{name}$"}):
+        if old.status == "running" and old.labels.get("tandem.image") == image:
+            return
+        log.line(f"{name} is {old.status}, or of another image: it is made anew; its volume stays")
+        old.remove(force=True)
+    host, _, port = address.rpartition(":")
+    again: Any = {"Name": "unless-stopped"}
+    try:
+        client.containers.run(
+            image,
+            name=name,
+            detach=True,
+            labels={"tandem": "registry", "tandem.image": image},
+            ports={"5000/tcp": ("127.0.0.1" if host == "localhost" else host.strip("[]"), int(port))},
+            volumes={name: {"bind": "/var/lib/registry", "mode": "rw"}},
+            restart_policy=again,
+        )
+    except APIError as error:
+        for left in client.containers.list(all=True, filters={"name": f"^{name}$"}):
+            left.remove(force=True)
+        raise TandemError(
+            f"the registry cannot be started at {address}: {error.explanation}",
+            hint="another program holds the port? choose another registry.address in pipeline.yaml",
+        ) from error
+    log.line(f"{name} is started")
+
+
+def _last_words(name: str) -> str:
+    text: bytes = engine.client().containers.get(name).logs(tail=10)
+    return text.decode(errors="replace")

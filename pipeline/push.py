@@ -1,0 +1,122 @@
+"""A smoked image in; registry/name@sha256:… out. Only what the registry lacks is sent."""
+
+from dataclasses import dataclass
+
+from pipeline import engine, procs, registry
+from pipeline.errors import Cancelled, TandemError
+from pipeline.log import Log
+
+TRIES = 5
+
+
+class Transient(TandemError):
+    """A failure of the registry that a second try may not meet: a 5xx, a reset, an upload it lost."""
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """An image that a registry holds, proved by a look at the registry after the push."""
+
+    address: str
+    repository: str
+    digest: str
+
+    def __str__(self) -> str:
+        return f"{self.address}/{self.repository}@{self.digest}"
+
+
+def push(digest: str, platform: str, address: str, repository: str, tag: str, log: Log) -> Pushed:
+    """Push the image `digest` of the local store as address/repository:tag, and prove it by a look.
+
+    5xx answers, resets and lost uploads are tried again (5 times, 1 s to 30 s apart), refusals never.
+    Raises TandemError; Unreachable if no registry answers.
+    """
+    pushed = Pushed(address, repository, digest)
+    if registry.head(address, repository, digest) == digest and registry.head(address, repository, tag) == digest:
+        log.line(f"{pushed} is there already")
+        return pushed
+    reference = f"{address}/{repository}:{tag}"
+    if not engine.client().images.get(digest).tag(f"{address}/{repository}", tag):
+        raise TandemError(f"the engine could not tag {digest} as {reference}")
+    _with_retries(reference, log)
+    _prove(pushed, tag, platform)
+    log.line(f"{pushed} is pushed")
+    return pushed
+
+
+def _with_retries(reference: str, log: Log) -> None:
+    from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+    def again(state: object) -> None:
+        if procs.cancelled():
+            raise Cancelled("interrupted")
+        log.line(f"the push failed in a way that may pass; trying again: {getattr(state, 'outcome', None)}")
+
+    Retrying(
+        retry=retry_if_exception_type(Transient),
+        stop=stop_after_attempt(TRIES),
+        wait=wait_random_exponential(min=1, max=30),
+        before_sleep=again,
+        reraise=True,
+    )(_once, reference, log)
+
+
+def _once(reference: str, log: Log) -> None:
+    sent: dict[str, int] = {}
+    total: dict[str, int] = {}
+    for event in engine.client().api.push(reference, stream=True, decode=True):
+        if procs.cancelled():
+            raise Cancelled("interrupted")
+        if "error" in event:
+            raise classify(reference, str(event["error"]))
+        detail = event.get("progressDetail") or {}
+        if detail.get("total"):
+            sent[event["id"]], total[event["id"]] = detail.get("current", 0), detail["total"]
+            log.progress("push", sum(sent.values()), sum(total.values()), "B")
+        elif event.get("status") and event.get("status") not in ("Preparing", "Waiting"):
+            log.line(f"{event.get('id', '')} {event['status']}".strip())
+
+
+def classify(reference: str, said: str) -> TandemError:
+    """The engine's words about a failed push, as an error that tells whether another try makes sense.
+
+    The engine passes the registry's status on only as text (docker/docs#13915, moby/moby#36823).
+    """
+    low = said.lower()
+    if any(word in low for word in ("unauthorized", "denied", "authentication required", "401", "403")):
+        return TandemError(f"{reference}: the registry refuses the push: {said}", hint="log in with `docker login`")
+    if "http response to https client" in low:
+        return TandemError(
+            f"{reference}: the registry speaks http, the engine expects https",
+            hint='add it to "insecure-registries" in the engine\'s daemon.json',
+        )
+    passing = (
+        "500 ",
+        "502",
+        "503",
+        "504",
+        "connection reset",
+        "unexpected eof",
+        "broken pipe",
+        "blob unknown",
+        "i/o timeout",
+    )
+    if any(word in low for word in (*passing, "unknown blob", "internal server error", "bad gateway", "unavailable")):
+        return Transient(f"{reference}: the push failed: {said}")
+    if "connection refused" in low or "no such host" in low:
+        return registry.Unreachable(
+            f"{reference}: no registry answers: {said}", hint="`doit registry` starts the local one"
+        )
+    return TandemError(f"{reference}: the push failed: {said}")
+
+
+def _prove(pushed: Pushed, tag: str, platform: str) -> None:
+    for reference in (pushed.digest, tag):
+        found = registry.head(pushed.address, pushed.repository, reference)
+        if found != pushed.digest:
+            raise TandemError(
+                f"{pushed.address}/{pushed.repository}:{reference} is {found} after the push of {pushed.digest}"
+            )
+    offered = registry.platforms(pushed.address, pushed.repository, pushed.digest)
+    if offered != (platform,):
+        raise TandemError(f"{pushed} offers {', '.join(offered) or 'no platform'} after the push, not {platform}")

@@ -1,0 +1,19 @@
+"""Unit tests start no process; engine tests need an engine, and say so by failing."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(autouse=True)
+def no_process_in_unit_tests(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "unit" not in request.path.relative_to(ROOT / "tests").parts:
+        return
+
+    def refuse(*args: object, **kwargs: object) -> None:
+        pytest.fail(f"a unit test tried to start {args}")
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)

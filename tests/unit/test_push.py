@@ -1,0 +1,45 @@
+"""The engine's words about a failed push decide whether another try makes sense."""
+
+import pytest
+
+from pipeline import push, registry
+
+REF = "127.0.0.1:5000/tandem/cpu:1"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "received unexpected HTTP status: 503 Service Unavailable",
+        "received unexpected HTTP status: 500 Internal Server Error",
+        "unexpected status from PUT request: 502 Bad Gateway",
+        "write tcp 127.0.0.1:4->127.0.0.1:5000: write: connection reset by peer",
+        "blob upload unknown to registry: unknown blob",
+        "unexpected EOF",
+    ],
+)
+def test_what_may_pass_is_tried_again(said: str) -> None:
+    assert isinstance(push.classify(REF, said), push.Transient)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "unauthorized: authentication required",
+        "denied: requested access to the resource is denied",
+        "unexpected status from HEAD request: 401 Unauthorized",
+        "name unknown: repository name not known to registry (404)",
+        "http: server gave HTTP response to HTTPS client",
+    ],
+)
+def test_a_refusal_is_final(said: str) -> None:
+    assert not isinstance(push.classify(REF, said), push.Transient)
+
+
+def test_a_registry_that_is_down_is_named_as_such() -> None:
+    error = push.classify(REF, "Get https://127.0.0.1:5998/v2/: dial tcp 127.0.0.1:5998: connect: connection refused")
+    assert isinstance(error, registry.Unreachable)
+
+
+def test_an_https_mismatch_names_the_engine_s_setting() -> None:
+    assert "insecure-registries" in push.classify(REF, "http: server gave HTTP response to HTTPS client").hint

@@ -1,0 +1,71 @@
+"""HTTP looks over a plain socket."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from pipeline import registry, sockets
+
+
+@contextmanager
+def answering(raw: bytes) -> Iterator[tuple[tuple[str, int], list[bytes]]]:
+    """A server that says `raw` to everybody; its address and what it was asked."""
+    asked: list[bytes] = []
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = server.accept()
+            except OSError:
+                return
+            with connection:
+                asked.append(connection.recv(65536))
+                connection.sendall(raw)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield server.getsockname(), asked
+    finally:
+        server.shutdown(socket.SHUT_RDWR)
+        server.close()
+        thread.join(5)
+
+
+def test_status_headers_and_body_are_told_apart() -> None:
+    with answering(b'HTTP/1.1 200 OK\r\nDocker-Content-Digest: sha256:1\r\n\r\n{"a": 1}') as (address, asked):
+        answer = sockets.ask(address, "/x", headers={"Accept": "a/b"})
+    assert (answer.status, answer.headers["docker-content-digest"], answer.json()) == (200, "sha256:1", {"a": 1})
+    assert asked[0].startswith(b"GET /x HTTP/1.0\r\n")
+    assert b"Accept: a/b\r\n" in asked[0]
+
+
+def test_what_is_not_http_is_an_error() -> None:
+    with answering(b"SSH-2.0-OpenSSH\r\n") as (address, _), pytest.raises(ValueError, match="not an HTTP response"):
+        sockets.ask(address, "/")
+
+
+def test_nobody_there_is_an_error() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = server.getsockname()
+    with pytest.raises(OSError, match="refused"):
+        sockets.ask(address, "/")
+
+
+@pytest.mark.parametrize(("status", "there"), [("200 OK", True), ("401 Unauthorized", True), ("404 Not Found", False)])
+def test_a_registry_is_what_answers_as_one(status: str, there: bool) -> None:
+    with answering(f"HTTP/1.0 {status}\r\n\r\n".encode()) as ((host, port), _):
+        assert registry.answers(f"{host}:{port}") is there
+
+
+def test_a_manifest_that_the_registry_lacks_is_none_and_a_refusal_is_an_error() -> None:
+    with answering(b"HTTP/1.0 404 Not Found\r\n\r\n") as ((host, port), _):
+        assert registry.head(f"{host}:{port}", "a/b", "tag") is None
+    with answering(b"HTTP/1.0 401 Unauthorized\r\n\r\n") as ((host, port), _):
+        with pytest.raises(registry.TandemError) as caught:
+            registry.head(f"{host}:{port}", "a/b", "tag")
+        assert "docker login" in caught.value.hint
