@@ -1,0 +1,64 @@
+"""A Python of the image's version that runs on the build machine: to compile bytecode, and nothing else.
+
+Its .debs are extracted only, and it is started through its own dynamic linker, so that the build machine may run any
+distribution and any libc.
+"""
+
+import tarfile
+from pathlib import Path
+
+from pipeline import deb, debs
+from pipeline.errors import HostError
+from pipeline.lockfile import Lock
+from pipeline.log import Log
+
+LINKERS = {
+    "amd64": ("ld-linux-x86-64.so.2", "x86_64-linux-gnu"),
+    "arm64": ("ld-linux-aarch64.so.1", "aarch64-linux-gnu"),
+}
+
+
+def interpreter(lock: Lock, into: Path, log: Log) -> list[str]:
+    """Extract the lock's interpreter for this machine below `into` (done once), and return how to start it.
+
+    The result is an argv prefix: a script and its arguments follow. It forks, but cannot start itself anew
+    (multiprocessing's spawn), for sys.executable is the dynamic linker. Raises HostError on an unknown machine.
+    """
+    arch = debs.machine()
+    if arch not in LINKERS:
+        raise HostError(f"no interpreter is locked for {arch}, only for {', '.join(LINKERS)}")
+    root = into / f"python{lock.python}-{arch}"
+    linker, triplet = LINKERS[arch]
+    if not root.is_dir():
+        _extract(lock, arch, root, log)
+    found = [root / folder / linker for folder in ("usr/lib64", "usr/lib", f"usr/lib/{triplet}")]
+    start = next((path for path in found if path.exists()), None)
+    if start is None:
+        raise HostError(f"{root} has no {linker}")
+    libraries = f"{root}/usr/lib/{triplet}:{root}/usr/lib"
+    return [
+        "env", f"PYTHONHOME={root}/usr", "PYTHONNOUSERSITE=1", "PYTHONDONTWRITEBYTECODE=1",
+        str(start), "--library-path", libraries, f"{root}/usr/bin/python{lock.python}", "-s",
+    ]  # fmt: skip
+
+
+def _extract(lock: Lock, arch: str, root: Path, log: Log) -> None:
+    wanted = [package for package in lock.interpreter if package.arch in {arch, "all"}]
+    files = debs.fetch(wanted, lock.suite, log, image=lock.name, title=f"Python {lock.python} for this machine")
+    part = root.with_name(root.name + ".part")
+    for package in wanted:
+        with deb.data(files[package.sha256]) as archive:
+            for member in archive:
+                member.name = deb.merged(member.name)
+                if member.isreg() or member.issym() or member.islnk():
+                    _place(archive, member, part)
+    part.replace(root)
+
+
+def _place(archive: tarfile.TarFile, member: tarfile.TarInfo, root: Path) -> None:
+    """Extract one member; what lies beside a library and a program is of no use here."""
+    if not member.name.startswith(("usr/bin/", "usr/lib/", "usr/lib64/")):
+        return
+    if member.islnk():
+        member.linkname = deb.merged(member.linkname)
+    archive.extract(member, root, filter="tar")
