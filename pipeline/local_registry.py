@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline import debs, engine, procs, registry
+from pipeline import debs, engine, lockfile, procs, registry
 from pipeline.debs import Deb
 from pipeline.errors import ConfigError, HostError, TandemError
 from pipeline.log import Log, wait_until
@@ -84,21 +84,10 @@ def lock(log: Log) -> tuple[Deb, ...]:
 
 def read(root: Path) -> tuple[Deb, ...]:
     """The committed lock of the registry's packages. Raises ConfigError if it is not there or not a lock."""
-    file = root / LOCKED
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-        rows = [line.split() for line in lines if line and not line.startswith("#")]
-        return tuple(Deb(name, version, arch, sha, int(size), path) for name, version, arch, sha, size, path in rows)
+        return lockfile.debs((root / LOCKED).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"{LOCKED}: not a lock of packages: {error}", hint="restore it with `git checkout`"
-        ) from error
-
-
-def written(locked: Sequence[Deb]) -> str:
-    """The lock of the registry's packages as text, for `read`."""
-    rows = [f"{deb.name} {deb.version} {deb.arch} {deb.sha256} {deb.size} {deb.path}" for deb in locked]
-    return "\n".join(["# package version architecture sha256 size path-below-the-mirror", *rows]) + "\n"
+        raise ConfigError(f"{LOCKED}: not a lock of packages: {error}", hint="restore it with `git checkout`") from error
 
 
 def _image(locked: Sequence[Deb], scratch: Path, log: Log) -> str:

@@ -1,0 +1,61 @@
+"""The pipeline's table of contents: one function a kind of task, in the order in which they run."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pipeline import config, tasks
+from pipeline.graph.seam import to_doit
+
+GRAPH = tasks.graph(config.load(Path(__file__).parent))
+Tasks = Iterator[dict[str, Any]]
+
+
+def task_lock() -> Tasks:
+    """Resolve what an image asks for to versions and hashes, or check that its lock answers."""
+    yield from to_doit(GRAPH, "lock")
+
+
+def task_base() -> Tasks:
+    """Make the root filesystem of an image from its locked Debian packages."""
+    yield from to_doit(GRAPH, "base")
+
+
+def task_wheels() -> Tasks:
+    """Install the locked wheels of an image for its platform."""
+    yield from to_doit(GRAPH, "wheels")
+
+
+def task_build() -> Tasks:
+    """Build an image: base, wheels and its own files; one digest."""
+    yield from to_doit(GRAPH, "build")
+
+
+def task_smoke() -> Tasks:
+    """Check what an image promises, in containers of its platform."""
+    yield from to_doit(GRAPH, "smoke")
+
+
+def task_registry() -> Tasks:
+    """Have the registry of pipeline.yaml answer; start it if it is ours."""
+    yield from to_doit(GRAPH, "registry")
+
+
+def task_push() -> Tasks:
+    """Push a smoked image to the registry."""
+    yield from to_doit(GRAPH, "push")
+
+
+def task_model() -> Tasks:
+    """Make the tiny model that a cluster without weights of its own serves."""
+    yield from to_doit(GRAPH, "model")
+
+
+def task_reference() -> Tasks:
+    """Ask one rank of an image for the completion that a cluster of it must give."""
+    yield from to_doit(GRAPH, "reference")
+
+
+def task_deploy() -> Tasks:
+    """Run a cluster: one tensor-parallel engine over its nodes that answers."""
+    yield from to_doit(GRAPH, "deploy")
