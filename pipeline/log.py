@@ -9,6 +9,7 @@ from typing import Protocol
 class Log(Protocol):
     """A task's own output.
 
+    A log may also have a method `step`, for lines that announce or end a piece of work: plain output shows only those.
     Every line goes to the task's log file; the newest line, step or progress is the task's live
     line in the terminal.
     """
@@ -37,14 +38,15 @@ class NullLog:
 @contextmanager
 def step(log: Log, title: str) -> Iterator[None]:
     """Announce a piece of work, and say how long it took, however it ends."""
-    log.line(f"{title} …")
+    say: Callable[[str], None] = getattr(log, "step", log.line)
+    say(f"{title} …")
     start = time.monotonic()
     outcome = "failed"
     try:
         yield
         outcome = "done"
     finally:
-        log.line(f"{title}: {outcome} in {time.monotonic() - start:.1f} s")
+        say(f"{title}: {outcome} in {time.monotonic() - start:.1f} s")
 
 
 def wait_until(

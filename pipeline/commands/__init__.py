@@ -1,0 +1,1 @@
+"""Commands of doit: plugins, named in pyproject.toml."""

@@ -1,0 +1,134 @@
+"""`doit run`, the command when none is named: brings tasks up to date, in threads, and ends with our exit codes."""
+
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+from doit import cmd_run
+from doit.cmdparse import CmdParseError
+from doit.control import TaskControl
+from doit.exceptions import InvalidCommand, InvalidDodoFile, InvalidTask
+
+from pipeline.errors import ConfigError, Exit, HostError, TandemError
+from pipeline.graph.live import screen
+from pipeline.graph.outcome import Outcome, exit_code, write_report
+from pipeline.graph.output import Screen
+from pipeline.graph.schedule import Schedule
+from pipeline.graph.seam import graph_of
+
+SIDE_BY_SIDE = 2
+
+opt_verbosity = {
+    "name": "verbosity",
+    "short": "v",
+    "long": "verbosity",
+    "type": int,
+    "default": 1,
+    "help": "0: failures only, 1: one line a task and step, 2: every line of every task [default: %(default)s]",
+}
+opt_side_by_side = {
+    "name": "num_process",
+    "short": "n",
+    "long": "process",
+    "type": int,
+    "default": SIDE_BY_SIDE,
+    "help": "number of tasks that may run at the same time [default: %(default)s]",
+}
+
+
+class Run(cmd_run.Run):  # type: ignore[misc]  # doit has no annotations
+    """doit's `run` without its captures and exit codes."""
+
+    name = "run"
+    doc_description = "Exit codes: 0 fine, 1 failed, 2 bug, 3 configuration, 4 host, 5 busy, 130 interrupted."
+    cmd_options = (
+        cmd_run.opt_always,
+        cmd_run.opt_continue,
+        cmd_run.opt_single,
+        opt_verbosity,
+        opt_side_by_side,
+    )
+
+    def get_reporters(self) -> dict[str, Any]:
+        """None: what a run says comes from its tasks' logs."""
+        return {}
+
+    def execute(self, params: Any, args: Sequence[str]) -> int:
+        """Read dodo.py and run; every failure is worded here, and its exit code returned."""
+        try:
+            return int(super().execute(params, args))
+        except (CmdParseError, InvalidCommand, InvalidDodoFile, InvalidTask) as error:
+            cause = error.__cause__
+            return _refuse(cause if isinstance(cause, TandemError) else ConfigError(str(error).strip()))
+        except TandemError as error:
+            return _refuse(error)
+        except KeyboardInterrupt:
+            sys.stderr.write("interrupted\n")
+            return Exit.INTERRUPTED
+        except Exception:
+            sys.stderr.write(f"this is a bug:\n{traceback.format_exc()}")
+            return Exit.BUG
+
+    def _execute(
+        self,
+        always: bool = False,
+        continue_: bool = False,
+        single: bool = False,
+        verbosity: int = 1,
+        num_process: int = SIDE_BY_SIDE,
+    ) -> int:
+        started, start = time.time(), time.monotonic()
+        if num_process < 1:
+            raise ConfigError(f"-n {num_process}: at least one task must be able to run")
+        control = self._control(single=single)
+        shown = screen(verbosity=verbosity)
+        schedule = Schedule(shown, side_by_side=num_process, always=always, go_on=continue_)
+        try:
+            schedule.run(control.task_dispatcher())
+        finally:
+            shown.close()
+        code = exit_code(schedule.outcomes, interrupted=schedule.interrupted)
+        self._finish(control, schedule.outcomes, shown, code, started, time.monotonic() - start)
+        return code
+
+    def _control(self, *, single: bool) -> Any:
+        control = TaskControl(self.task_list)
+        control.process(self.sel_tasks)
+        if single:
+            for name in control.selected_tasks:
+                task = control.tasks[name]
+                for one in [control.tasks[sub] for sub in task.task_dep] if task.has_subtask else [task]:
+                    one.task_dep = []
+        return control
+
+    def _finish(
+        self, control: Any, outcomes: list[Outcome], shown: Screen, code: Exit, started: float, seconds: float
+    ) -> None:
+        graphs = {id(graph): graph for task in control.tasks.values() if (graph := graph_of(task))}
+        for graph in graphs.values():
+            for note in graph.records.notes:
+                shown.note(f"note: {note}")
+            graph.cache.save()
+            try:
+                report = graph.artifacts / "report.json"
+                command = [self.name, *(self.sel_tasks or [])]
+                write_report(report, outcomes, code=code, started=started, seconds=seconds, command=command)
+            except HostError as error:
+                # The tasks ended as they did; that the report is missing must be said, not change it.
+                shown.note(f"note: no report: {error}")
+        shown.note(_sum(outcomes, code, seconds))
+
+
+def _sum(outcomes: list[Outcome], code: Exit, seconds: float) -> str:
+    counts: dict[str, int] = {}
+    for outcome in outcomes:
+        counts[str(outcome.end)] = counts.get(str(outcome.end), 0) + 1
+    said = ", ".join(f"{count} {end}" for end, count in counts.items()) or "nothing to do"
+    return f"{said} in {seconds:.2f} s" + (f"; exit {int(code)}" if code else "")
+
+
+def _refuse(error: TandemError) -> int:
+    sys.stderr.write(f"{error}\n" + (f"hint: {error.hint}\n" if error.hint else ""))
+    return error.code

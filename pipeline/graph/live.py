@@ -1,0 +1,109 @@
+"""The screen of a terminal: one live line for each running task, finished ones above it. rich is imported late."""
+
+import shutil
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from pipeline.graph.outcome import Outcome
+from pipeline.graph.output import LOUD, NORMAL, QUIET, PlainScreen, Screen, verdict
+
+if TYPE_CHECKING:
+    from rich.live import Live
+    from rich.table import Table
+
+FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+PER_SECOND = 8
+
+
+def screen(*, verbosity: int = NORMAL) -> Screen:
+    """The right screen for this stdout."""
+    return LiveScreen(verbosity=verbosity) if sys.stdout.isatty() else PlainScreen(verbosity=verbosity)
+
+
+class LiveScreen:
+    """One line for each running task, redrawn in place; what has ended stays above."""
+
+    def __init__(self, *, verbosity: int = NORMAL) -> None:
+        self._verbosity = verbosity
+        self._lock = threading.Lock()
+        self._running: dict[str, tuple[float, str]] = {}
+        self._live: Live | None = None
+
+    def start(self, task: str) -> None:
+        """Give it a line."""
+        with self._lock:
+            self._running[task] = (time.monotonic(), "")
+            if self._live is None:
+                self._live = self._open()
+
+    def line(self, task: str, text: str, *, step: bool) -> None:
+        """Make it the task's newest; keep it above only if asked to be loud."""
+        self.progress(task, text)
+        if self._verbosity >= LOUD or (step and self._verbosity > NORMAL):
+            self._say(f"{task} | {text}", at_least=LOUD)
+
+    def progress(self, task: str, text: str) -> None:
+        """Make it the task's newest."""
+        with self._lock:
+            if task in self._running:
+                self._running[task] = (self._running[task][0], text)
+
+    def end(self, outcome: Outcome) -> None:
+        """Take the line away; leave how it ended."""
+        with self._lock:
+            self._running.pop(outcome.task, None)
+        self._say(verdict(outcome), at_least=QUIET if outcome.error else NORMAL)
+
+    def note(self, text: str) -> None:
+        """Print it."""
+        self._say(text, at_least=QUIET)
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        with self._lock:
+            live, self._live = self._live, None
+        if live:
+            live.stop()
+
+    def _open(self) -> "Live":
+        # Only a run that does something needs it: it takes longer to import than a no-op takes.
+        from rich.console import Console
+        from rich.live import Live
+
+        live = Live(
+            console=Console(highlight=False, markup=False),
+            get_renderable=self._draw,
+            refresh_per_second=PER_SECOND,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        live.start()
+        return live
+
+    def _draw(self) -> "Table":
+        from rich.table import Table
+        from rich.text import Text
+
+        now = time.monotonic()
+        table = Table.grid(padding=(0, 1))
+        for _ in range(3):
+            table.add_column(no_wrap=True)
+        table.add_column(no_wrap=True, overflow="ellipsis", max_width=max(20, shutil.get_terminal_size().columns - 40))
+        for task, (since, text) in list(self._running.items()):
+            frame = FRAMES[int(now * PER_SECOND) % len(FRAMES)]
+            table.add_row(frame, Text(task), f"{now - since:.0f} s", Text(text))
+        return table
+
+    def _say(self, text: str, *, at_least: int) -> None:
+        if self._verbosity < at_least:
+            return
+        with self._lock:
+            live = self._live
+        if live:
+            live.console.print(text, soft_wrap=True)
+        else:
+            sys.stdout.write(text + "\n")
+            sys.stdout.flush()

@@ -1,0 +1,100 @@
+"""How a task ended, and what that makes of the whole run: exit code and report."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+
+from pipeline.errors import Cancelled, Exit, TandemError
+from pipeline.graph.decide import Reason
+from pipeline.graph.files import write_whole
+from pipeline.graph.fingerprint import result_digest
+from pipeline.graph.task import Json, Outputs
+
+SCHEMA = 1
+WORST_FIRST = (Exit.INTERRUPTED, Exit.BUG, Exit.CONFIG, Exit.HOST, Exit.BUSY, Exit.FAILED)
+
+
+class End(StrEnum):
+    """How it ended. A blocked task was not tried, because one that it needs failed."""
+
+    SKIPPED = "skipped"
+    RESTORED = "restored"
+    RAN = "ran"
+    FAILED = "failed"
+    BLOCKED = "blocked"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How one task ended.
+
+    `traceback` is set for a bug only; `log` and `tail` (its last lines, before the error) if the task did something.
+    """
+
+    task: str
+    end: End
+    seconds: float = 0.0
+    fingerprint: str | None = None
+    reasons: tuple[Reason, ...] = ()
+    outputs: Outputs | None = None
+    error: BaseException | None = None
+    traceback: str = ""
+    log: Path | None = None
+    tail: tuple[str, ...] = ()
+
+    @property
+    def code(self) -> Exit:
+        """The exit code of a run of this task alone; a blocked task says nothing that its cause has not said."""
+        if self.error is None:
+            return Exit.OK
+        return self.error.code if isinstance(self.error, TandemError) else Exit.BUG
+
+
+def exit_code(outcomes: Iterable[Outcome], *, interrupted: bool) -> Exit:
+    """The first of 130, 2, 3, 4, 5, 1 that applies; 0 if none does."""
+    codes = {outcome.code for outcome in outcomes} | ({Exit.INTERRUPTED} if interrupted else set())
+    return next((code for code in WORST_FIRST if code in codes), Exit.OK)
+
+
+def interrupted_by(error: BaseException) -> BaseException:
+    """What to report for an error that came up while the run was being stopped: the stop, not its echo."""
+    return error if isinstance(error, Cancelled) else Cancelled("interrupted")
+
+
+def write_report(
+    file: Path, outcomes: Iterable[Outcome], *, code: Exit, started: float, seconds: float, command: Iterable[str]
+) -> None:
+    """Write `report.json`: schema, the run's times (seconds; UTC), exit code, and every task. Raises HostError."""
+    report: Json = {
+        "schema": SCHEMA,
+        "command": list(command),
+        "started": datetime.fromtimestamp(started, UTC).isoformat(timespec="milliseconds"),
+        "seconds": round(seconds, 3),
+        "exit": int(code),
+        "tasks": [_entry(outcome) for outcome in outcomes],
+    }
+    write_whole(file, json.dumps(report, indent=1) + "\n", sync=False)
+
+
+def _entry(outcome: Outcome) -> Json:
+    error = outcome.error
+    return {
+        "task": outcome.task,
+        "outcome": str(outcome.end),
+        "reasons": [{"input": reason.input, "old": reason.old, "new": reason.new} for reason in outcome.reasons],
+        "seconds": round(outcome.seconds, 3),
+        "fingerprint": outcome.fingerprint,
+        "digest": None if outcome.outputs is None else result_digest(outcome.outputs),
+        "outputs": outcome.outputs,
+        "error": None
+        if error is None
+        else {
+            "code": int(outcome.code),
+            "message": str(error),
+            "hint": error.hint if isinstance(error, TandemError) else "",
+        },
+        "log": str(outcome.log) if outcome.log else None,
+    }

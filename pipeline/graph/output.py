@@ -1,0 +1,214 @@
+"""What a run says: each task's whole output in a file of its own, and one stream for people, line by line."""
+
+import re
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol, TextIO
+
+from pipeline.errors import Cancelled, TandemError
+from pipeline.graph.files import not_writable, point
+from pipeline.graph.outcome import End, Outcome
+from pipeline.procs import cancelled
+
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07|[\x00-\x08\x0b-\x1f]")
+HEARTBEAT = 30.0
+TAIL = 15
+LOUD, NORMAL, QUIET = 2, 1, 0
+
+
+class Screen(Protocol):
+    """Where the tasks of a run show themselves; called from several threads."""
+
+    def start(self, task: str) -> None:
+        """A task begins to do something."""
+
+    def line(self, task: str, text: str, *, step: bool) -> None:
+        """A task wrote a line; a step announces or ends a piece of work."""
+
+    def progress(self, task: str, text: str) -> None:
+        """How far a task's piece of work is."""
+
+    def end(self, outcome: Outcome) -> None:
+        """A task ended."""
+
+    def note(self, text: str) -> None:
+        """Something to say that belongs to no task."""
+
+    def close(self) -> None:
+        """Nothing more comes."""
+
+
+class TaskLog:
+    """A task's log handle: every line in the file, the newest on the screen. Safe to use from several threads."""
+
+    def __init__(self, task: str, folder: Path, screen: Screen) -> None:
+        self.path = folder / f"{datetime.now().astimezone():%Y%m%dT%H%M%S.%f}.log"
+        self._task = task
+        self._screen = screen
+        self._lock = threading.Lock()
+        self._told = False
+        self.tail: deque[str] = deque(maxlen=TAIL)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file = self.path.open("x", encoding="utf-8", errors="backslashreplace", buffering=1)
+            point(folder / "latest", self.path.name)
+        except OSError as error:
+            raise not_writable(self.path, error) from error
+
+    def line(self, text: str) -> None:
+        """Write a line."""
+        self._write(text, step=False)
+
+    def step(self, text: str) -> None:
+        """Write a line that announces or ends a piece of work; it is shown where plain output is not."""
+        self._write(text, step=True)
+
+    def progress(self, title: str, done: float, total: float | None, unit: str) -> None:
+        """Show how far a piece of work is. Raises Cancelled, once, after the run was interrupted."""
+        if cancelled() and not self._told:
+            # Once: what a task does then is clean up, and that may wait for something too.
+            self._told = True
+            raise Cancelled("interrupted")
+        self._screen.progress(self._task, spell_progress(title, done, total, unit))
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._file.close()
+
+    def _write(self, text: str, *, step: bool) -> None:
+        with self._lock:
+            if not self._file.closed:
+                self._file.write(text + "\n")
+                self.tail.extend(text.splitlines())
+        for part in text.splitlines() or [""]:
+            self._screen.line(self._task, clean(part), step=step)
+
+
+class PlainScreen:
+    """Lines, each with its task's name in front; at least one every half minute while something runs."""
+
+    def __init__(
+        self,
+        *,
+        verbosity: int = NORMAL,
+        out: TextIO | None = None,
+        every: float = HEARTBEAT,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._out = out or sys.stdout
+        self._verbosity = verbosity
+        self._every = every
+        self._now = now
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._pulse: threading.Thread | None = None
+        self._running: dict[str, tuple[float, str]] = {}
+        self._spoken = now()
+
+    def start(self, task: str) -> None:
+        """Say that it begins."""
+        with self._lock:
+            self._running[task] = (self._now(), "")
+            if self._pulse is None:
+                self._pulse = threading.Thread(target=self._beat, daemon=True)
+                self._pulse.start()
+        self._say(f"{task} | start", at_least=NORMAL)
+
+    def line(self, task: str, text: str, *, step: bool) -> None:
+        """Print steps; print everything if asked to be loud."""
+        self._newest(task, text)
+        self._say(f"{task} | {text}", at_least=NORMAL if step else LOUD)
+
+    def progress(self, task: str, text: str) -> None:
+        """Keep it for the next heartbeat."""
+        self._newest(task, text)
+
+    def end(self, outcome: Outcome) -> None:
+        """Print how it ended."""
+        with self._lock:
+            self._running.pop(outcome.task, None)
+        self._say(verdict(outcome), at_least=QUIET if outcome.error else NORMAL)
+
+    def note(self, text: str) -> None:
+        """Print it."""
+        self._say(text, at_least=QUIET)
+
+    def close(self) -> None:
+        """End the heartbeat."""
+        self._closed.set()
+        if self._pulse:
+            self._pulse.join()
+
+    def _newest(self, task: str, text: str) -> None:
+        with self._lock:
+            if task in self._running:
+                self._running[task] = (self._running[task][0], text)
+
+    def _say(self, text: str, *, at_least: int) -> None:
+        if self._verbosity < at_least:
+            return
+        with self._lock:
+            self._spoken = self._now()
+            self._out.write(text + "\n")
+            self._out.flush()
+
+    def _beat(self) -> None:
+        while not self._closed.wait(min(1.0, self._every)):
+            with self._lock:
+                due = self._now() - self._spoken >= self._every
+                running = dict(self._running)
+            if due:
+                for task, (since, text) in running.items():
+                    self._say(f"{task} | {self._now() - since:.0f} s: {text or 'works'}", at_least=QUIET)
+
+
+def spell_progress(title: str, done: float, total: float | None, unit: str) -> str:
+    """`fetch torch 12.0/80.1 MB`; `waiting for the engine 12 s, usually 30 s`; `layer 3/8 files`."""
+    if unit == "s":
+        return f"{title} {done:.0f} s" + (f", usually {total:.0f} s" if total else "")
+    scale, name = (1e6, "MB") if unit == "B" else (1.0, unit)
+    digits = 1 if unit == "B" else 0
+    whole = f"/{total / scale:.{digits}f}" if total else ""
+    return f"{title} {done / scale:.{digits}f}{whole} {name}"
+
+
+def clean(text: str) -> str:
+    """A program's line without colours and cursor movements: it must not move anything on our screen."""
+    return ESCAPES.sub("", text).expandtabs(4)
+
+
+def verdict(outcome: Outcome) -> str:
+    """How a task ended, for people: a line, or for a failure the message, the hint, the log and its last lines."""
+    name = outcome.task
+    match outcome.end:
+        case End.SKIPPED:
+            return f"{name} | up to date"
+        case End.BLOCKED:
+            return f"{name} | not run: a task that it needs failed"
+        case End.RESTORED | End.RAN:
+            how = "restored" if outcome.end is End.RESTORED else "done"
+            return f"{name} | {how} in {outcome.seconds:.1f} s"
+        case End.FAILED:
+            return "\n".join(f"{name} | {line}" for line in _failure(outcome))
+
+
+def _failure(outcome: Outcome) -> list[str]:
+    error = outcome.error
+    lines = [f"FAILED after {outcome.seconds:.1f} s"]
+    if outcome.tail and not isinstance(error, Cancelled) and outcome.tail[-1] not in str(error):
+        lines += [f"  {clean(line)}" for line in outcome.tail]
+    if outcome.traceback:
+        lines += ["this is a bug:", *outcome.traceback.splitlines()]
+    else:
+        lines += str(error).splitlines()
+    if isinstance(error, TandemError) and error.hint:
+        lines.append(f"hint: {error.hint}")
+    if outcome.log:
+        lines.append(f"log: {outcome.log}")
+    return lines

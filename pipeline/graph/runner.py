@@ -1,0 +1,215 @@
+"""Doing a task: hold its lock, look again, do it, see that nothing changed under it, record it."""
+
+import json
+import shutil
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from pipeline.errors import TandemError
+from pipeline.graph.decide import Decision, State, broken_claims, changed, decide, look
+from pipeline.graph.files import folder_name, not_writable, write_whole
+from pipeline.graph.fingerprint import values
+from pipeline.graph.graph import Graph
+from pipeline.graph.locks import hold
+from pipeline.graph.outcome import End, Outcome, interrupted_by
+from pipeline.graph.output import Screen, TaskLog
+from pipeline.graph.records import Record
+from pipeline.graph.task import Outputs, Run, Task
+from pipeline.log import Log
+from pipeline.procs import cancelled
+
+KEPT_TIMES = 10
+
+
+class Runner:
+    """Brings tasks up to date, one call a task; safe to call from several threads for different tasks.
+
+    `always` does the work again even if a result is there.
+    """
+
+    def __init__(self, graph: Graph, screen: Screen, *, always: bool = False) -> None:
+        self._graph = graph
+        self._screen = screen
+        self._always = always
+        graph.records.may_change = True
+
+    def attempt(self, name: str) -> Outcome:
+        """Skip, restore or run a task whose upstream is done. Whatever goes wrong is in the outcome."""
+        start = time.monotonic()
+        try:
+            outcome = self._attempt(self._graph.tasks[name])
+        except BaseException as error:
+            outcome = _failed(name, error, None)
+        outcome = replace(outcome, seconds=time.monotonic() - start)
+        if outcome.outputs is not None:
+            self._graph.results[name] = outcome.outputs
+        self._screen.end(outcome)
+        return outcome
+
+    def _attempt(self, task: Task) -> Outcome:
+        results = self._upstream(task)
+        decision = decide(self._graph, task, results)
+        if decision.state is State.SKIP and not self._always and decision.record:
+            return self._skip(decision, decision.record)
+        log = TaskLog(task.name, self._graph.artifacts / "logs" / folder_name(task.name), self._screen)
+        self._screen.start(task.name)
+        try:
+            with hold(self._lock(task), what=task.name, log=log):
+                outcome = self._work(task, results, log)
+        except BaseException as error:
+            outcome = _failed(task.name, error, log)
+        finally:
+            log.close()
+        return replace(outcome, log=log.path)
+
+    def _work(self, task: Task, results: Mapping[str, Outputs], log: TaskLog) -> Outcome:
+        # Again, now that no other run can be at this task: it may have been done while we waited.
+        decision = decide(self._graph, task, results)
+        for reason in decision.reasons:
+            log.line(f"because {reason.input}: {reason.old} → {reason.new}")
+        if not self._always:
+            if decision.state is State.SKIP and decision.record:
+                return self._skip(decision, decision.record)
+            if decision.state is State.RESTORE and decision.record and self._restored(task, decision, results, log):
+                return self._outcome(decision, End.RESTORED, decision.record)
+        record = self._run(task, decision, results, log)
+        return self._outcome(decision, End.RAN, record)
+
+    def _restored(self, task: Task, decision: Decision, results: Mapping[str, Outputs], log: Log) -> bool:
+        """Whether an earlier result could be made true again; if not, the work is done again."""
+        assert task.restore is not None
+        assert decision.record is not None
+        outputs = decision.record.outputs
+        try:
+            with self._scratch(task) as scratch:
+                task.restore(_handed(decision, results, scratch, log), outputs)
+        except TandemError as error:
+            if cancelled():
+                raise
+            log.line(f"cannot be restored, so it is made again: {error}")
+            return False
+        if broken := broken_claims(self._graph, task, outputs):
+            log.line(f"restored, but {broken[0].new}; so it is made again")
+            return False
+        self._graph.records.use(decision.record)
+        return True
+
+    def _run(self, task: Task, decision: Decision, results: Mapping[str, Outputs], log: Log) -> Record:
+        assert decision.fingerprint is not None
+        started, start = time.time(), time.monotonic()
+        with self._scratch(task) as scratch:
+            outputs = task.run(_handed(decision, results, scratch, log))
+        self._unchanged(task, decision)
+        record = Record(
+            task=task.name, fingerprint=decision.fingerprint, inputs=decision.inputs, outputs=_plain(task, outputs)
+        )
+        if broken := broken_claims(self._graph, task, record.outputs):
+            raise TandemError(f"{task.name} has ended, but {broken[0].new}", hint="something else changed it meanwhile")
+        self._graph.records.write(record)
+        self._remember_time(task, record, started, time.monotonic() - start)
+        return record
+
+    def _unchanged(self, task: Task, decision: Decision) -> None:
+        now = values(task.inputs, self._graph.around)
+        before = {key: value for key, value in decision.inputs.items() if not key.startswith("upstream:")}
+        if moved := changed(before, now):
+            names = ", ".join(reason.input.partition(":")[2] for reason in moved)
+            raise TandemError(
+                f"{names} changed while {task.name} ran: nothing is recorded",
+                hint="run it again, and leave its inputs alone meanwhile",
+            )
+
+    def _skip(self, decision: Decision, record: Record) -> Outcome:
+        latest = self._graph.records.latest(record.task)
+        if latest is None or latest.fingerprint != record.fingerprint:
+            self._graph.records.use(record)
+        return self._outcome(decision, End.SKIPPED, record)
+
+    def _upstream(self, task: Task) -> dict[str, Outputs]:
+        """What the tasks that it needs came to: in this run, or (`--single`) the last time."""
+        results: dict[str, Outputs] = {}
+        for name in task.needs:
+            known = self._graph.results.get(name)
+            if known is None:
+                known = look(self._graph, [name])[name].outputs
+            if known is None and (latest := self._graph.records.latest(name)):
+                known = latest.outputs
+            if known is None:
+                raise TandemError(f"{task.name} needs {name}, which has no result yet", hint=f"run {name} first")
+            results[name] = known
+        return results
+
+    def _outcome(self, decision: Decision, end: End, record: Record) -> Outcome:
+        return Outcome(
+            task=decision.task,
+            end=end,
+            fingerprint=decision.fingerprint,
+            reasons=decision.reasons,
+            outputs=record.outputs,
+        )
+
+    def _lock(self, task: Task) -> Path:
+        return self._graph.artifacts / "locks" / f"{folder_name(task.name)}.lock"
+
+    @contextmanager
+    def _scratch(self, task: Task) -> Iterator[Path]:
+        """An empty folder; what killed runs left of theirs goes first. Its name differs from run to run on purpose.
+
+        A program that outlived its killed run still writes to the old one, and a path that leaks into a result shows.
+        """
+        above = self._graph.artifacts / "scratch" / folder_name(task.name)
+        try:
+            shutil.rmtree(above, ignore_errors=True)
+            above.mkdir(parents=True, exist_ok=True)
+            folder = Path(tempfile.mkdtemp(dir=above))
+        except OSError as error:
+            raise not_writable(above, error) from error
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(above, ignore_errors=True)
+
+    def _remember_time(self, task: Task, record: Record, started: float, seconds: float) -> None:
+        """Beside the records, because no time may be in them: when, how long, and how long as a rule."""
+        file = self._graph.artifacts / "times" / f"{folder_name(task.name)}.json"
+        entry = {"fingerprint": record.fingerprint, "started": round(started, 3), "seconds": round(seconds, 3)}
+        write_whole(file, json.dumps([entry, *times(self._graph, task.name)][:KEPT_TIMES], indent=1) + "\n", sync=False)
+
+
+def times(graph: Graph, task: str) -> list[dict[str, str | float]]:
+    """A task's last runs, newest first: fingerprint, started (seconds since 1970), seconds."""
+    file = graph.artifacts / "times" / f"{folder_name(task)}.json"
+    try:
+        found = json.loads(file.read_bytes())
+    except (OSError, ValueError):
+        return []
+    return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
+
+
+def _handed(decision: Decision, results: Mapping[str, Outputs], scratch: Path, log: Log) -> Run:
+    assert decision.fingerprint is not None
+    return Run(log=log, upstream=results, fingerprint=decision.fingerprint, scratch=scratch)
+
+
+def _plain(task: Task, outputs: Outputs) -> Outputs:
+    """The outputs as they will be read back. Raises TypeError (a bug) if they are not JSON."""
+    if not isinstance(outputs, dict):
+        raise TypeError(f"{task.name} returned {type(outputs).__name__}, not outputs")
+    plain = json.loads(json.dumps(outputs))
+    assert isinstance(plain, dict)
+    return plain
+
+
+def _failed(name: str, error: BaseException, log: TaskLog | None) -> Outcome:
+    if cancelled():
+        error = interrupted_by(error)
+    text = "" if isinstance(error, TandemError) else "".join(traceback.format_exception(error))
+    tail = tuple(log.tail) if log else ()
+    if log:
+        log.line(text.rstrip() or f"{error}")
+    return Outcome(task=name, end=End.FAILED, error=error, traceback=text, log=log.path if log else None, tail=tail)

@@ -1,0 +1,133 @@
+"""Which task next, and in which thread: doit's dispatcher decides the order, and a signal ends it in good order."""
+
+import os
+import queue
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from pipeline.errors import Exit
+from pipeline.graph.outcome import End, Outcome
+from pipeline.graph.output import Screen
+from pipeline.graph.plain import attempt
+from pipeline.graph.runner import Runner
+from pipeline.graph.seam import graph_of
+from pipeline.procs import cancel
+
+HOLD_ON = "hold on"
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STATUS = {End.SKIPPED: "up-to-date", End.FAILED: "failure", End.BLOCKED: "failure"}
+
+
+class Schedule:
+    """One run of selected tasks; afterwards `outcomes` has how each ended, `interrupted` whether a signal stopped it.
+
+    `side_by_side` tasks at most run at a time. After a failure no more are begun, unless told to `go_on` with those
+    that do not need what failed.
+    """
+
+    def __init__(self, shown: Screen, *, side_by_side: int, always: bool, go_on: bool) -> None:
+        self.outcomes: list[Outcome] = []
+        self.interrupted = False
+        self._shown = shown
+        self._side_by_side = side_by_side
+        self._always = always
+        self._go_on = go_on
+        self._stop = False
+        self._running = 0
+        self._runners: dict[int, Runner] = {}
+        # A SimpleQueue may be written to by a signal handler, while the main thread waits at it.
+        self._ended: queue.SimpleQueue[tuple[Any, Outcome] | None] = queue.SimpleQueue()
+
+    def run(self, dispatcher: Any) -> None:
+        """Run what doit's TaskDispatcher hands out. Returns when nothing runs any more, however that came about."""
+        with self._signals():
+            try:
+                self._dispatch(dispatcher)
+            except BaseException:
+                cancel()
+                raise
+            finally:
+                while self._running:
+                    self._wait()
+
+    def _dispatch(self, dispatcher: Any) -> None:
+        ended = None
+        while not self._stop:
+            try:
+                node = dispatcher.generator.send(ended)
+            except StopIteration:
+                return
+            if node == HOLD_ON:
+                ended = self._wait()
+            elif not self._begin(node, dispatcher.tasks):
+                ended = node
+            else:
+                ended = self._wait() if self._running >= self._side_by_side else None
+
+    def _begin(self, node: Any, tasks: Any) -> bool:
+        """Start a task in a thread of its own; False if there is nothing to start."""
+        task = node.task
+        if node.bad_deps:
+            node.run_status = "failure"
+            if task.actions:
+                self._end(node, Outcome(task=task.name, end=End.BLOCKED))
+                self._shown.end(self.outcomes[-1])
+            return False
+        if not task.actions:
+            node.run_status = "successful"
+            return False
+        node.run_status = "run"
+        self._running += 1
+        # A daemon: a second signal must be able to leave without it.
+        threading.Thread(target=self._work, args=(node, tasks), name=task.name, daemon=True).start()
+        return True
+
+    def _work(self, node: Any, tasks: Any) -> None:
+        graph = graph_of(node.task)
+        if graph is None:
+            outcome = attempt(node.task, tasks, self._shown, always=self._always)
+        else:
+            runner = self._runners.setdefault(id(graph), Runner(graph, self._shown, always=self._always))
+            outcome = runner.attempt(node.task.name)
+        self._ended.put((node, outcome))
+
+    def _wait(self) -> Any:
+        """The next task that ends, or None if a signal came instead."""
+        item = self._ended.get()
+        if item is None:
+            cancel()
+            return None
+        self._running -= 1
+        node, outcome = item
+        self._end(node, outcome)
+        return node
+
+    def _end(self, node: Any, outcome: Outcome) -> None:
+        self.outcomes.append(outcome)
+        node.run_status = STATUS.get(outcome.end, "successful")
+        if outcome.error and not self._go_on:
+            self._stop = True
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        # Who starts us in the background or under nohup has some signals ignored, and means it.
+        before = {number: signal.getsignal(number) for number in SIGNALS}
+        mine = [number for number in SIGNALS if before[number] != signal.SIG_IGN]
+        for number in mine:
+            signal.signal(number, self._interrupt)
+        try:
+            yield
+        finally:
+            for number in mine:
+                signal.signal(number, before[number])
+
+    def _interrupt(self, _number: int, _frame: FrameType | None) -> None:
+        if self.interrupted:
+            # The second time: leave at once. What is on the disk is whole at any moment.
+            os._exit(Exit.INTERRUPTED)
+        self.interrupted = self._stop = True
+        self._ended.put(None)

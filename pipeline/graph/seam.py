@@ -1,0 +1,66 @@
+"""Tandem's tasks as doit sees them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from doit.exceptions import InvalidDodoFile
+
+from pipeline.errors import TandemError
+from pipeline.graph.decide import State, look
+from pipeline.graph.graph import Graph
+from pipeline.graph.output import PlainScreen
+from pipeline.graph.runner import Runner
+
+GRAPH = "tandem.graph"
+"""The key under which a doit task's `meta` holds the graph that it comes from."""
+
+
+def to_doit(graph: Graph, kind: str) -> Iterator[dict[str, Any]]:
+    """The tasks of one kind ("build": `build:cpu`, …) for the generator `task_build` in dodo.py.
+
+    Our `run` takes the graph from `meta`; the callables serve doit's other commands (`list -s`, `info`).
+    """
+    for name in graph.tasks:
+        basename, _, sub = name.partition(":")
+        if basename == kind:
+            yield {**({"name": sub} if sub else {"basename": kind}), **_one(graph, name)}
+
+
+def graph_of(task: Any) -> Graph | None:
+    """The graph that a doit task comes from; None for a task that is doit's own."""
+    graph = (task.meta or {}).get(GRAPH)
+    assert graph is None or isinstance(graph, Graph)
+    return graph
+
+
+def _one(graph: Graph, name: str) -> dict[str, Any]:
+    task = graph.tasks[name]
+    return {
+        "doc": task.doc,
+        "actions": [(_act, [graph, name])],
+        "uptodate": [(_up_to_date, [graph, name])],
+        "task_dep": [*task.needs, *task.after],
+        # doit would put its own stdout in place of the process's, for all threads at once.
+        "io": {"capture": False},
+        "meta": {GRAPH: graph},
+    }
+
+
+def _up_to_date(graph: Graph, name: str) -> bool:
+    return look(graph, [name])[name].state is State.SKIP
+
+
+def _act(graph: Graph, name: str) -> None:
+    outcome = Runner(graph, PlainScreen()).attempt(name)
+    if outcome.error:
+        raise outcome.error
+
+
+@contextmanager
+def said_by_doit() -> Iterator[None]:
+    """Turn an expected failure while dodo.py is read into the one that doit words without a traceback."""
+    try:
+        yield
+    except TandemError as error:
+        raise InvalidDodoFile("\n".join([str(error), *([f"hint: {error.hint}"] if error.hint else [])])) from error
