@@ -18,7 +18,7 @@ from pipeline.errors import HostError, TandemError
 from pipeline.log import Log, step
 
 LOCK = Path("lockfiles/tooling.txt")
-# Settings of this machine's pip that would fight with a hash-locked install into .venv. Where packages come from is kept.
+# Settings of this machine's pip that would fight with a hash-locked install; where packages come from is kept.
 PIP_ENV = {"PIP_CONSTRAINT": os.devnull, "PIP_USER": "0", "PIP_REQUIRE_VIRTUALENV": "0", "PIP_NO_INPUT": "1"}
 # Stands in for doit's own script: that one finds neither dodo.py nor pyproject.toml from a sub-folder, and would
 # take the package of this checkout for a copy's. `python` lies beside it, so no path needs quoting.
@@ -143,8 +143,12 @@ def _debian_wheel(scratch: Path, log: Log) -> Path:
         raise HostError("this Python has neither ensurepip nor pip", hint="install its venv module or pip")
     (scratch / "lists/partial").mkdir(parents=True)
     (scratch / "cache/archives/partial").mkdir(parents=True)
-    # Root's apt would drop to its own user, who cannot write here.
-    options = [f"Dir::State::Lists={scratch}/lists", f"Dir::Cache={scratch}/cache", "APT::Sandbox::User=root"]
+    options = [
+        f"Dir::State::Lists={scratch}/lists",
+        f"Dir::Cache={scratch}/cache",
+        "APT::Sandbox::User=root",  # root's apt would drop to a user of its own, who cannot write here
+        "Acquire::Languages=none",
+    ]
     apt = ["apt-get", "-q", *(word for option in options for word in ("-o", option))]
     try:
         procs.run([*apt, "update"], log=log)

@@ -1,0 +1,105 @@
+"""A second Debian suite beside the machine's own, from the very mirror that the machine uses, and pinned low."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.errors import HostError
+
+APT = Path("/etc/apt")
+NAME = "tandem-{suite}"
+
+
+@dataclass(frozen=True)
+class AptFile:
+    """A file below /etc/apt."""
+
+    path: Path
+    text: str
+
+
+def beside(suite: str, own: str, packages: Sequence[str], apt: Path = APT) -> list[AptFile]:
+    """The files that make `packages` of `suite` installable on a Debian whose own suite is `own`.
+
+    Nothing else of `suite` is ever chosen by apt. No files if the machine has a source for `suite` from elsewhere: its
+    owner then decides what comes from it. Raises HostError if the machine has no source for its own suite.
+    """
+    name = NAME.format(suite=suite)
+    sources = {path: path.read_text() for path in _source_files(apt) if path.stem != name}
+    if any(suite in words for text in sources.values() for words in _suites(text)):
+        return []
+    for path, text in sources.items():
+        source = _deb822(text, own, suite) if path.suffix == ".sources" else _one_line(text, own, suite)
+        if source:
+            return [
+                AptFile(apt / f"sources.list.d/{name}{path.suffix}", source),
+                AptFile(apt / f"preferences.d/{name}", _preferences(suite, packages)),
+            ]
+    raise HostError(f"apt has no source for Debian {own} here", hint=f"give {apt}/sources.list one")
+
+
+def _source_files(apt: Path) -> Iterable[Path]:
+    candidates = [
+        *sorted(apt.glob("sources.list.d/*.sources")),
+        apt / "sources.list",
+        *sorted(apt.glob("sources.list.d/*.list")),
+    ]
+    return (path for path in candidates if path.is_file())
+
+
+def _suites(text: str) -> Iterable[list[str]]:
+    """The suites of each source in a file, of either format."""
+    for line in text.splitlines():
+        words = re.sub(r"\[.*?\]", "", line).split()
+        if words[:1] == ["deb"]:
+            yield words[2:3]
+        elif line.lower().startswith("suites:"):
+            yield words[1:]
+
+
+def _one_line(text: str, own: str, suite: str) -> str:
+    """sources.list(5), the one-line format."""
+    for line in text.splitlines():
+        found = re.match(rf"\s*deb\s+(\[[^]]*\]\s+)?(\S+)\s+{re.escape(own)}\s+.*\bmain\b", line)
+        if found:
+            return f"deb {found[1] or ''}{found[2]} {suite} main\n"
+    return ""
+
+
+def _deb822(text: str, own: str, suite: str) -> str:
+    """sources.list(5), the deb822 format; other fields (keys, options) are kept as they are."""
+    for stanza in re.split(r"\n\s*\n", text):
+        fields = _fields(stanza)
+        if (
+            "deb" in fields.get("types", "").split()
+            and own in fields.get("suites", "").split()
+            and fields.get("enabled", "yes") != "no"
+        ):
+            fields |= {"types": "deb", "suites": suite, "components": "main"}
+            return "".join(f"{key.title()}: {value}\n" for key, value in fields.items())
+    return ""
+
+
+def _fields(stanza: str) -> dict[str, str]:
+    """A stanza's fields by lower-case name; continuation lines stay part of the value."""
+    fields: dict[str, str] = {}
+    last = ""
+    for line in stanza.splitlines():
+        if line.startswith("#"):
+            continue
+        if line[:1].isspace():
+            fields[last] += "\n" + line
+        elif ":" in line:
+            last, _, value = line.partition(":")
+            last = last.strip().lower()
+            fields[last] = value.strip()
+    return fields
+
+
+def _preferences(suite: str, packages: Sequence[str]) -> str:
+    """apt_preferences(5): below 100 nothing is taken by itself, at 500 it competes with the machine's own suite."""
+    return (
+        f"Package: *\nPin: release n={suite}\nPin-Priority: 50\n\n"
+        f"Package: {' '.join(packages)}\nPin: release n={suite}\nPin-Priority: 500\n"
+    )

@@ -1,0 +1,67 @@
+"""Registers the user-mode emulator with the kernel, where no service manager did. Called as root.
+
+Formats: binfmt.d(5), https://docs.kernel.org/admin-guide/binfmt-misc.html
+"""
+
+import shlex
+from pathlib import Path
+
+from pipeline import procs
+from pipeline.errors import HostError, TandemError
+from pipeline.host import BINFMT
+from pipeline.log import Log
+
+RULES = Path("/usr/lib/binfmt.d")
+NAMES = {"linux/arm64": "qemu-aarch64", "linux/amd64": "qemu-x86_64"}
+MOUNT = ("mount", "-t", "binfmt_misc", "binfmt_misc", str(BINFMT))
+
+
+def rule(platform: str, rules: Path = RULES) -> str:
+    """The line that the emulator's package gives for the kernel; "" if the package is not there.
+
+    Flag F is added if it lacks: without it each container would need the interpreter inside.
+    """
+    file = rules / f"{NAMES[platform]}.conf"
+    if not file.is_file():
+        return ""
+    line = next(line for line in file.read_text().splitlines() if line.startswith(":"))
+    return line if "F" in line.rpartition(":")[2] else line + "F"
+
+
+def is_mounted(folder: Path = BINFMT) -> bool:
+    """Whether the kernel's register can be written and read there."""
+    return (folder / "register").exists()
+
+
+def mount(log: Log) -> bool:
+    """Mount the register if it is not; returns whether it had to be. Raises HostError if the kernel has none."""
+    if is_mounted():
+        return False
+    try:
+        if not BINFMT.is_dir():
+            procs.run(["modprobe", "binfmt_misc"], log=log)
+        procs.run(MOUNT, log=log)
+    except TandemError as error:
+        raise HostError(f"this kernel cannot run foreign programs: {error}", hint="it needs binfmt_misc") from error
+    return True
+
+
+def register(platform: str, log: Log) -> None:
+    """Register the emulator for a platform in place of what is registered there under its name.
+
+    Raises HostError if its package is not installed.
+    """
+    line = rule(platform)
+    if not line:
+        raise HostError(f"no rule {NAMES[platform]}.conf in {RULES}", hint="install qemu-user-binfmt")
+    log.line(f"registering {NAMES[platform]} with the kernel")
+    entry = BINFMT / NAMES[platform]
+    if entry.exists():
+        entry.write_text("-1")
+    (BINFMT / "register").write_text(line)
+
+
+def command(platform: str) -> str:
+    """What register() does, as a person would type it."""
+    mounted = "" if is_mounted() else shlex.join(MOUNT) + " && "
+    return f"{mounted}grep -h ^: {RULES}/{NAMES[platform]}.conf >{BINFMT}/register"

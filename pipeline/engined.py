@@ -1,0 +1,110 @@
+"""Starts the Docker engine of this machine, whatever a killed one left behind. Called as root."""
+
+import fcntl
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pipeline import procs
+from pipeline.errors import HostError
+from pipeline.host import SOCKET, engine_info, which
+from pipeline.log import Log, step, wait_until
+
+RUN = Path("/run")
+DAEMON_JSON = Path("/etc/docker/daemon.json")
+OUTPUT = Path("/var/log/dockerd.log")
+WITHIN = 90  # seconds until the engine must answer
+
+
+def has_systemd() -> bool:
+    """Whether systemd manages the services here (sd_booted(3))."""
+    return Path("/run/systemd/system").is_dir()
+
+
+def command() -> str:
+    """What start() does, as a person would type it."""
+    if has_systemd():
+        return "systemctl start docker"
+    return f"setsid --fork dockerd </dev/null >>{OUTPUT} 2>&1"
+
+
+def start(log: Log, run: Path = RUN) -> None:
+    """Start the engine unless one answers or is on its way, and wait until it answers.
+
+    Raises HostError with the engine's last words if it does not.
+    """
+    with _alone(run):
+        if _answers():
+            return
+        with step(log, "starting the Docker engine"):
+            if has_systemd():
+                procs.run(["systemctl", "reset-failed", "docker"], log=log)
+                procs.run(["systemctl", "start", "docker"], log=log)
+            elif not _is(run / "docker.pid", "dockerd"):
+                clear(log, run)
+                procs.run(["setsid", "--fork", "sh", "-c", f"exec dockerd </dev/null >>{OUTPUT} 2>&1"], log=log)
+            if not wait_until(_answers, what="Docker engine", within=WITHIN, every=0.5, log=log):
+                raise HostError(f"dockerd does not answer at {SOCKET}\n{_last_words()}", hint=f"see {OUTPUT}")
+
+
+def clear(log: Log, run: Path = RUN) -> None:
+    """Take away what makes dockerd refuse to start: pid files whose number now belongs to nobody or to another program.
+
+    A containerd that outlived its dockerd is left alone: the next dockerd takes it over. Containers and networks need
+    nothing: dockerd puts them right when it starts.
+    """
+    for file, program in ((run / "docker.pid", "dockerd"), (run / "docker/containerd/containerd.pid", "containerd")):
+        if file.exists() and not _is(file, program):
+            log.line(f"{file}: left behind by a {program} that is gone; removed")
+            file.unlink()
+            for socket in file.parent.glob("containerd*.sock*") if program == "containerd" else ():
+                socket.unlink()
+    socket = run / "docker.sock"
+    if socket.is_dir():  # made by a container that mounted the socket while no engine ran
+        log.line(f"{socket}: a folder where the engine's socket belongs; removed")
+        shutil.rmtree(socket)
+
+
+def _answers() -> bool:
+    info, _ = engine_info("")
+    return info is not None
+
+
+def _pid(file: Path) -> int | None:
+    try:
+        return int(file.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _is(file: Path, program: str) -> bool:
+    """Whether the process that a pid file names lives and is that program; numbers are given out again."""
+    pid = _pid(file)
+    try:
+        return pid is not None and Path(f"/proc/{pid}/comm").read_text().strip() == program and not _is_dead(pid)
+    except OSError:
+        return False
+
+
+def _is_dead(pid: int) -> bool:
+    """Whether a process has ended and only waits to be reaped (state Z, proc_pid_stat(5))."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in {"Z", "X"}
+
+
+def _last_words() -> str:
+    if has_systemd():
+        return procs.capture(["journalctl", "-u", "docker", "-n", "10", "--no-pager", "-o", "cat"]).rstrip()
+    return "\n".join(OUTPUT.read_text(errors="replace").splitlines()[-10:]) if OUTPUT.exists() else ""
+
+
+@contextmanager
+def _alone(run: Path) -> Iterator[None]:
+    with (run / "tandem-engine.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def is_installed() -> bool:
+    """Whether this machine has a dockerd, from wherever it came."""
+    return which("dockerd") is not None

@@ -1,0 +1,260 @@
+"""What this machine has and lacks for the tasks that need an engine. Only looks, and quickly: a few files, one request.
+
+What cures a lack is `pipeline.hostsetup`.
+"""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline import procs, sockets
+from pipeline.errors import TandemError
+
+SOCKET = "/var/run/docker.sock"
+BINFMT = Path("/proc/sys/fs/binfmt_misc")
+KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+ENGINE = (26,)
+BUILDX = (0, 13)
+SNAPSHOTTER = "io.containerd.snapshotter.v1"
+# e_machine of ELF headers, by the platform whose programs carry it.
+ELF = {"linux/arm64": 183, "linux/amd64": 62}
+MACHINES = {"aarch64": "linux/arm64", "x86_64": "linux/amd64"}
+# What images are made for: their probes run here, emulated where the machine is another.
+TARGETS = ("linux/arm64",)
+
+
+@dataclass(frozen=True)
+class Need:
+    """One thing that must be there: what was found, what is wanted, and what brings it if it is not there."""
+
+    name: str
+    ok: bool
+    found: str
+    wanted: str
+    remedy: str = ""
+
+
+def look() -> list[Need]:
+    """Everything that the tasks need of this machine, in the order in which it would be set up."""
+    where = docker_host()
+    info, trouble = engine_info(where)
+    return [
+        _program("docker client", "docker", "docker-cli"),
+        _buildx(),
+        _engine(where, info, trouble),
+        _image_store(info),
+        # A kernel elsewhere cannot be looked at from here; smoke finds out.
+        *(_emulation(platform) for platform in foreign(info) if is_local(where)),
+        _program("mmdebstrap", "mmdebstrap", "mmdebstrap"),
+        _program("arch-test", "arch-test", "arch-test"),
+        Need(
+            "debian-archive-keyring",
+            KEYRING.exists(),
+            str(KEYRING) if KEYRING.exists() else "nothing",
+            "Debian's keys",
+            "install debian-archive-keyring",
+        ),
+    ]
+
+
+def report(needs: list[Need], *, as_json: bool = False) -> str:
+    """The needs as a table for people or as JSON."""
+    if as_json:
+        return json.dumps([asdict(need) for need in needs], indent=2, ensure_ascii=False)
+    rows = [("ok" if need.ok else "MISSING", need.name, need.wanted, need.found) for need in needs]
+    rows.insert(0, ("", "need", "wanted", "found"))
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    lines = ["  ".join([*(row[i].ljust(widths[i]) for i in range(3)), row[3]]).rstrip() for row in rows]
+    lines += [f"{need.name}: {need.remedy}" for need in needs if not need.ok]
+    return "\n".join(lines)
+
+
+def docker_host() -> str:
+    """The engine that the docker client would talk to, as in `unix:///run/x.sock`; "" is the usual local one."""
+    if host := os.environ.get("DOCKER_HOST"):
+        return host
+    folder = _docker_folder()
+    context = os.environ.get("DOCKER_CONTEXT") or _json(folder / "config.json").get("currentContext") or "default"
+    if context == "default":
+        return ""
+    from hashlib import sha256
+
+    meta = _json(folder / "contexts/meta" / sha256(context.encode()).hexdigest() / "meta.json")
+    host = str(meta.get("Endpoints", {}).get("docker", {}).get("Host", ""))
+    return "" if host == f"unix://{SOCKET}" else host
+
+
+def engine_info(where: str) -> tuple[Mapping[str, Any] | None, str]:
+    """What the engine says of itself (`GET /info`), or None and why nobody answers."""
+    scheme, _, rest = (where or f"unix://{SOCKET}").partition("://")
+    try:
+        if scheme == "unix":
+            answer = sockets.ask(rest, "/info", within=20)
+            if answer.status != 200:
+                return None, f"it answers {answer.status} to /info"
+            return answer.json(), ""
+        # ssh and TLS are the client's business.
+        said: Mapping[str, Any] = json.loads(procs.capture(["docker", "info", "--format", "{{json .}}"], within=30))
+        if errors := said.get("ServerErrors"):
+            return None, "; ".join(errors)
+        return said, ""
+    except OSError as error:
+        return None, error.strerror or str(error)
+    except ValueError:
+        return None, "what answers is no engine"
+    except TandemError as error:
+        return None, str(error).splitlines()[-1]
+
+
+def is_local(where: str) -> bool:
+    """Whether an engine (as docker_host() names it) runs on this machine's kernel."""
+    return not where or where.startswith("unix://")
+
+
+def foreign(info: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """The target platforms that the engine's machine (this one, if there is no engine yet) does not run itself."""
+    machine = str((info or {}).get("Architecture") or os.uname().machine)
+    return tuple(target for target in TARGETS if target != MACHINES.get(machine))
+
+
+def version(text: str) -> tuple[int, ...]:
+    """The leading numbers of a version, as in `v0.13.1+ds1` → (0, 13, 1); () if it has none."""
+    numbers = re.match(r"v?(\d+(?:\.\d+)*)", text)
+    return tuple(int(number) for number in numbers[1].split(".")) if numbers else ()
+
+
+def which(program: str) -> str | None:
+    """Where a program lies; a plain user's PATH lacks the sbin folders."""
+    return shutil.which(program, path=os.environ.get("PATH", os.defpath) + ":/usr/local/sbin:/usr/sbin:/sbin")
+
+
+def emulator(platform: str, folder: Path = BINFMT) -> tuple[str, str]:
+    """Interpreter and flags that the kernel has registered for a platform's programs; ("", "") if none.
+
+    Format: https://docs.kernel.org/admin-guide/binfmt-misc.html
+    """
+    for entry in _entries(folder):
+        fields = dict(line.split(" ", 1) for line in entry.read_text().splitlines() if " " in line)
+        magic = bytes.fromhex(fields.get("magic", ""))
+        enabled = entry.read_text().startswith("enabled")
+        if enabled and magic[:4] == b"\x7fELF" and int.from_bytes(magic[18:20], "little") == ELF[platform]:
+            return fields.get("interpreter", ""), fields.get("flags:", "")
+    return "", ""
+
+
+def _entries(folder: Path) -> Iterator[Path]:
+    if folder.is_dir():
+        yield from (entry for entry in sorted(folder.iterdir()) if entry.name not in {"register", "status"})
+
+
+def _program(name: str, program: str, package: str) -> Need:
+    path = which(program)
+    return Need(name, path is not None, path or "nothing", "on PATH", f"install {package}")
+
+
+def _engine(where: str, info: Mapping[str, Any] | None, trouble: str) -> Need:
+    at = where or SOCKET
+    wanted = ">= " + ".".join(map(str, ENGINE))
+    if info is None:
+        remedy = f"start the engine at {at}, or unset what points to it (DOCKER_HOST, DOCKER_CONTEXT, docker context)"
+        if not where:
+            remedy = "start dockerd" if which("dockerd") else "install docker.io"
+        if trouble == os.strerror(13):
+            remedy = "let this user in: usermod -aG docker USER as root, then log in again"
+        return Need("engine", False, f"no answer at {at}: {trouble}", wanted, remedy)
+    found = str(info.get("ServerVersion", ""))
+    return Need(
+        "engine", version(found) >= ENGINE, f"{found} at {at}", wanted, "upgrade the engine; it was not made by Tandem"
+    )
+
+
+def _image_store(info: Mapping[str, Any] | None) -> Need:
+    wanted = "containerd's, or a docker-container builder"
+    remedy = (
+        'add {"features": {"containerd-snapshotter": true}} to /etc/docker/daemon.json and restart the engine'
+        " (its present images are then hidden), or: docker buildx create --driver docker-container --use"
+    )
+    if info is None:
+        return Need("image store", False, "no engine", wanted, remedy)
+    driver = dict(info.get("DriverStatus") or ()).get("driver-type", "")
+    if driver == SNAPSHOTTER:
+        return Need("image store", True, "containerd", wanted)
+    if builder := _container_builder():
+        return Need("image store", True, f"{info.get('Driver')}, builder {builder}", wanted)
+    return Need("image store", False, f"{info.get('Driver')} (classic)", wanted, remedy)
+
+
+def _container_builder() -> str:
+    """The name of a buildx builder that runs in a container of its own; "" if there is none."""
+    for instance in sorted(Path(os.environ.get("BUILDX_CONFIG") or _docker_folder() / "buildx").glob("instances/*")):
+        if _json(instance).get("Driver") == "docker-container":
+            return instance.name
+    return ""
+
+
+def _buildx() -> Need:
+    wanted = ">= " + ".".join(map(str, BUILDX))
+    plugin = _plugin()
+    found = _buildx_version(plugin) if plugin else ""
+    text = f"{found or 'no version'} at {plugin}" if plugin else "nothing"
+    return Need("buildx", version(found) >= BUILDX, text, wanted, "install docker-buildx")
+
+
+def _plugin() -> Path | None:
+    """The plugin that the client would take: https://github.com/docker/cli names these folders, in this order."""
+    folder = _docker_folder()
+    extra = _json(folder / "config.json").get("cliPluginsExtraDirs") or []
+    usual = ["local/lib", "local/libexec", "lib", "libexec"]
+    folders = [
+        *map(Path, extra),
+        folder / "cli-plugins",
+        *(Path("/usr") / part / "docker/cli-plugins" for part in usual),
+    ]
+    return next((path for path in (f / "docker-buildx" for f in folders) if os.access(path, os.X_OK)), None)
+
+
+def _buildx_version(plugin: Path) -> str:
+    """Its own word, kept by the file's identity: asking takes 40 ms."""
+    state = plugin.stat()
+    identity = f"{plugin} {state.st_size} {state.st_mtime_ns} {state.st_ino}"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tandem/buildx.json"
+    kept = _json(cache)
+    if kept.get("identity") == identity:
+        return str(kept["version"])
+    try:
+        words = procs.capture([str(plugin), "version"], within=20).split()
+    except TandemError:
+        return ""
+    found = words[1] if len(words) > 1 else ""
+    cache.parent.mkdir(parents=True, exist_ok=True)
+    fresh = cache.with_suffix(f".{os.getpid()}")
+    fresh.write_text(json.dumps({"identity": identity, "version": found}))
+    fresh.replace(cache)
+    return found
+
+
+def _emulation(platform: str) -> Need:
+    name, wanted = f"emulation of {platform}", "registered with flag F"
+    interpreter, flags = emulator(platform)
+    # F: the kernel keeps the interpreter open, so that containers need none of their own.
+    ok = "F" in flags
+    found = f"{interpreter} ({flags})" if interpreter else "nothing" if BINFMT.is_dir() else "no binfmt_misc"
+    return Need(name, ok, found, wanted, "install qemu-user and qemu-user-binfmt, and register it")
+
+
+def _docker_folder() -> Path:
+    return Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker")
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """A JSON object in a file of somebody else's; {} if it is not there or is none."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,233 @@
+"""Brings what `pipeline.host` finds missing; doitw runs this before tasks that need an engine.
+
+It installs Debian packages, starts the engine and registers the emulator, and says each thing before it does it. An
+engine that is there, whoever made it, is used or refused, never changed.
+"""
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline import aptsuite, binfmt, engined, procs
+from pipeline.errors import HostError, TandemError
+from pipeline.host import Need, docker_host, is_local, look, which
+from pipeline.log import Log, step
+
+PACKAGES = {
+    "docker client": ("docker-cli",),
+    "buildx": ("docker-buildx",),
+    "engine": ("docker.io", "containerd", "iptables"),
+    "emulation": ("qemu-user", "qemu-user-binfmt"),
+    "mmdebstrap": ("mmdebstrap",),
+    "arch-test": ("arch-test",),
+    "debian-archive-keyring": ("debian-archive-keyring",),
+}
+# What an older Debian takes from a newer suite: these packages ask for no newer libc6 than its own.
+NEWER = ("docker.io", "docker-cli", "docker-buildx", "containerd", "qemu-user", "qemu-user-binfmt")
+FROM = {"bookworm": "trixie"}
+FEATURES = {"containerd-snapshotter": True}
+APT_OPTIONS = (
+    "DPkg::Lock::Timeout=600",
+    "Dpkg::Options::=--force-confold",
+    "Dpkg::Use-Pty=0",
+    "Acquire::Retries=3",
+    "Acquire::Languages=none",
+)
+APT_GET = (
+    *("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q"),
+    *(word for option in APT_OPTIONS for word in ("-o", option)),
+)
+FORBIDDEN = "TANDEM_NO_HOST_SETUP"
+# Which engine and client are meant, and where apt and the client find their settings: all that root needs of the user.
+HANDED_ON = ("DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "http_proxy", "https_proxy", "no_proxy")
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command of the set-up, and what it reads from stdin."""
+
+    argv: tuple[str, ...]
+    stdin: str | None = None
+
+    def __str__(self) -> str:
+        line = shlex.join(self.argv)
+        return line if self.stdin is None else f"printf %s {shlex.quote(self.stdin)} | {line}"
+
+
+def set_up(log: Log, env: Mapping[str, str] = os.environ) -> None:
+    """Make this machine fit, or say why it cannot be: HostError with what a person has to do.
+
+    Does nothing, and quickly, if nothing is missing.
+    """
+    missing = _missing()
+    if not missing:
+        return
+    if env.get(FORBIDDEN) == "1":
+        raise HostError(_table(missing), hint=f"{FORBIDDEN}=1 forbids to install; as root:\n" + _script(missing))
+    _refuse(missing)
+    log.line(_table(missing))
+    if os.geteuid() != 0:
+        _as_root(missing, log, env)
+    else:
+        _install(missing, log)
+    if missing := _missing():
+        _refuse(missing)
+        raise HostError(_table(missing), hint="the set-up could not bring it")
+
+
+def commands(missing: Sequence[Need], system: Mapping[str, str], apt: Path = aptsuite.APT) -> list[Command]:
+    """What installs the missing packages, in order; [] if none is needed. `system` is the machine's os-release(5).
+
+    Raises HostError for a system that it does not know.
+    """
+    packages = [package for need in missing for package in _packages(need)]
+    if not packages:
+        return []
+    codename = _codename(system, packages)
+    done: list[Command] = []
+    if codename in FROM and set(packages) & set(NEWER):
+        files = aptsuite.beside(FROM[codename], codename, NEWER, apt)
+        done += [Command(("tee", str(file.path)), file.text) for file in files]
+    if "docker.io" in packages:
+        # Before the packages: where a service manager runs they start the engine at once.
+        done.append(Command(("mkdir", "-p", str(engined.DAEMON_JSON.parent))))
+        done.append(Command(("tee", str(engined.DAEMON_JSON)), with_features(engined.DAEMON_JSON)))
+    done.append(Command((*APT_GET, "update")))
+    done.append(Command((*APT_GET, "-y", "install", "--no-install-recommends", *packages)))
+    return done
+
+
+def with_features(file: Path) -> str:
+    """The engine's configuration with the containerd image store on, and all that the file says already.
+
+    Raises HostError if the file cannot be read as JSON.
+    """
+    try:
+        settings = json.loads(file.read_text()) if file.exists() else {}
+        settings["features"] = {**settings.get("features", {}), **FEATURES}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise HostError(f"{file} is no JSON object: {error}", hint="put it right, or remove it") from error
+    return json.dumps(settings, indent=2) + "\n"
+
+
+def os_release(file: Path = Path("/etc/os-release")) -> dict[str, str]:
+    """What the system says it is, os-release(5)."""
+    words = shlex.split(file.read_text(), comments=True) if file.exists() else []
+    return dict(word.partition("=")[::2] for word in words if "=" in word)
+
+
+def _missing() -> list[Need]:
+    return [need for need in look() if not need.ok]
+
+
+def _packages(need: Need) -> tuple[str, ...]:
+    key = need.name.partition(" of ")[0]
+    if key == "engine" and (engined.is_installed() or docker_host()):
+        return ()
+    if key == "emulation" and binfmt.rule(need.name.partition(" of ")[2]):
+        return ()
+    return PACKAGES.get(key, ())
+
+
+def _codename(system: Mapping[str, str], packages: Sequence[str]) -> str:
+    codename = system.get("VERSION_CODENAME", "")
+    release = system.get("VERSION_ID", "13")  # testing has none
+    if system.get("ID") != "debian" or not release.isdecimal() or int(release) < 12:
+        name = system.get("PRETTY_NAME", "this system")
+        raise HostError(
+            f"only Debian 12 and later can be set up by itself, and this is {name}",
+            hint=f"install what Debian calls: {' '.join(packages)}; ./doitw host then says what is still missing",
+        )
+    return codename
+
+
+def _refuse(missing: Sequence[Need]) -> None:
+    """An engine that answers but does not fit is somebody's: say what its owner can do."""
+    unfit = [need for need in missing if need.name in {"engine", "image store"}]
+    answers = len(unfit) == 1 or any(need.name == "engine" and "no answer" not in need.found for need in unfit)
+    elsewhere = unfit and not is_local(docker_host())
+    forbidden = any(os.strerror(13) in need.found for need in unfit)
+    if unfit and (answers or elsewhere or forbidden or docker_host()):
+        raise HostError(
+            "\n".join(f"{need.name}: wanted {need.wanted}, found {need.found}" for need in unfit),
+            hint="; ".join(need.remedy for need in unfit if need.found != "no engine"),
+        )
+
+
+def _as_root(missing: Sequence[Need], log: Log, env: Mapping[str, str]) -> None:
+    """The same once more through sudo, if it asks for no password; nothing root-owned is left in the checkout (-B)."""
+    hint = "run ./doitw as root, or as root:\n" + _script(missing)
+    if not which("sudo"):
+        raise HostError(_table(missing), hint=hint)
+    try:
+        procs.capture(["sudo", "-n", "true"])
+    except TandemError as error:
+        raise HostError(_table(missing), hint=hint) from error
+    handed_on = [f"{name}={env[name]}" for name in HANDED_ON if name in env]
+    procs.run(["sudo", "-n", "env", *handed_on, sys.executable, "-B", "-m", "pipeline.hostsetup"], log=log)
+
+
+def _install(missing: Sequence[Need], log: Log) -> None:
+    platforms = [need.name.partition(" of ")[2] for need in missing if need.name.startswith("emulation of ")]
+    if platforms and binfmt.mount(log):
+        missing = _missing()  # the kernel may have known the emulator all along
+    todo = commands(missing, os_release())
+    if todo:
+        with step(log, "installing " + " ".join(package for need in missing for package in _packages(need))):
+            for command in todo:
+                _run(command, log)
+    if not docker_host():
+        engined.start(log)
+    for need in _missing():
+        if need.name.startswith("emulation of "):
+            binfmt.register(need.name.partition(" of ")[2], log)
+
+
+def _run(command: Command, log: Log) -> None:
+    if command.stdin is None:
+        procs.run(command.argv, log=log)
+        return
+    log.line(f"$ {command}")
+    procs.capture(command.argv, stdin=command.stdin)
+
+
+def _script(missing: Sequence[Need]) -> str:
+    """The whole set-up as a person would type it."""
+    try:
+        lines = [str(command) for command in commands(missing, os_release())]
+    except HostError as error:
+        return error.hint
+    if any(need.name == "engine" for need in missing) and not docker_host():
+        lines.append(engined.command())
+    lines += [
+        binfmt.command(need.name.partition(" of ")[2]) for need in missing if need.name.startswith("emulation of ")
+    ]
+    return "\n".join(lines)
+
+
+def _table(missing: Sequence[Need]) -> str:
+    told = [need for need in missing if need.found != "no engine"]
+    return "this machine lacks " + ", ".join(f"{need.name} {need.wanted} (found: {need.found})" for need in told)
+
+
+def main() -> int:
+    """Set up this machine; returns the exit code."""
+    from pipeline.tooling import Printer  # not needed by doit's own use of this module
+
+    try:
+        set_up(Printer())
+    except TandemError as error:
+        print(f"ERROR: {error}" + (f"\nhint: {error.hint}" if error.hint else ""), file=sys.stderr)
+        return error.code
+    except KeyboardInterrupt:
+        procs.cancel()
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
