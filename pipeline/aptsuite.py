@@ -26,16 +26,20 @@ def beside(suite: str, own: str, packages: Sequence[str], apt: Path = APT) -> li
     owner then decides what comes from it. Raises HostError if the machine has no source for its own suite.
     """
     name = NAME.format(suite=suite)
-    sources = {path: path.read_text() for path in _source_files(apt) if path.stem != name}
-    if any(suite in words for text in sources.values() for words in _suites(text)):
+    texts = [path.read_text() for path in _source_files(apt) if path.stem != name]
+    if any(suite in words for text in texts for words in _suites(text)):
         return []
-    for path, text in sources.items():
-        source = _deb822(text, own, suite) if path.suffix == ".sources" else _one_line(text, own, suite)
-        if source:
-            return [
-                AptFile(apt / f"sources.list.d/{name}{path.suffix}", source),
-                AptFile(apt / f"preferences.d/{name}", _preferences(suite, packages)),
-            ]
+    return [source(suite, own, apt), AptFile(apt / f"preferences.d/{name}", _preferences(suite, packages))]
+
+
+def source(suite: str, own: str, apt: Path = APT) -> AptFile:
+    """A source for `suite` made from the machine's source for its `own`. Raises HostError if it has none."""
+    name = NAME.format(suite=suite)
+    for path in _source_files(apt):
+        text = path.read_text()
+        found = _deb822(text, own, suite) if path.suffix == ".sources" else _one_line(text, own, suite)
+        if found:
+            return AptFile(apt / f"sources.list.d/{name}{path.suffix}", found)
     raise HostError(f"apt has no source for Debian {own} here", hint=f"give {apt}/sources.list one")
 
 

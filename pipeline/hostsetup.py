@@ -8,7 +8,7 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,12 +58,12 @@ class Command:
         return line if self.stdin is None else f"printf %s {shlex.quote(self.stdin)} | {line}"
 
 
-def set_up(log: Log, env: Mapping[str, str] = os.environ) -> None:
+def set_up(log: Log, env: Mapping[str, str] = os.environ, needs: Callable[[], list[Need]] = look) -> None:
     """Make this machine fit, or say why it cannot be: HostError with what a person has to do.
 
     Does nothing, and quickly, if nothing is missing.
     """
-    missing = _missing()
+    missing = _missing(needs)
     if not missing:
         return
     if env.get(FORBIDDEN) == "1":
@@ -74,7 +74,7 @@ def set_up(log: Log, env: Mapping[str, str] = os.environ) -> None:
         _as_root(missing, log, env)
     else:
         _install(missing, log)
-    if missing := _missing():
+    if missing := _missing(needs):
         _refuse(missing)
         raise HostError(_table(missing), hint="the set-up could not bring it")
 
@@ -120,8 +120,8 @@ def os_release(file: Path = Path("/etc/os-release")) -> dict[str, str]:
     return dict(word.partition("=")[::2] for word in words if "=" in word)
 
 
-def _missing() -> list[Need]:
-    return [need for need in look() if not need.ok]
+def _missing(needs: Callable[[], list[Need]] = look) -> list[Need]:
+    return [need for need in needs() if not need.ok]
 
 
 def _packages(need: Need) -> tuple[str, ...]:

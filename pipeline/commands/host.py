@@ -9,7 +9,7 @@ from pipeline import host
 from pipeline.errors import Exit
 
 
-class Host(Command):
+class Host(Command):  # type: ignore[misc]  # doit has no annotations
     """doit's plugin command `host`."""
 
     name = "host"
