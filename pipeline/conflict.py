@@ -70,7 +70,7 @@ def _unreachable(text: str) -> TandemError:
     last = causes[-1] if causes else text.splitlines()[0] if text else "no answer"
     return TandemError(
         f"the package index cannot be reached{f' ({where[1]})' if where else ''}: {last}",
-        hint="a lock that answers its request needs no network; to resolve, check network, proxy, and uv's or pip's index",
+        hint="a lock that answers its request needs none; to resolve, check network, proxy, and the index of uv or pip",
     )
 
 

@@ -1,0 +1,23 @@
+"""Bytecode of a tree that will lie elsewhere: made by the locked interpreter, the same each time."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipeline import procs
+
+SCRIPT = Path(__file__).with_name("probes") / "bytecode.py"
+
+
+def compile_tree(python: Sequence[str], tree: Path, prefix: str, names: Sequence[str]) -> list[str]:
+    """Compile files of a tree, and return the .pyc files that this made, both relative to the tree and sorted.
+
+    `python` is the argv prefix of interpreter(), `prefix` the tree's folder in the image. Sources that do not compile
+    have no .pyc. Raises ProgramError if the interpreter fails.
+    """
+    workers = str(os.cpu_count() or 1)
+    # A fixed seed, for sets of constants are written in the order of their hashes.
+    env = {"PYTHONHASHSEED": "0"}
+    argv = [*python, str(SCRIPT), str(tree), prefix, workers]
+    procs.capture(argv, env=env, within=1800, stdin="\n".join(names))
+    return sorted(str(path.relative_to(tree)) for path in tree.rglob("__pycache__/*.pyc"))
