@@ -42,6 +42,7 @@ def make(lock: Lock, into: Path, log: Log) -> dict[str, str | int]:
             "size": part.stat().st_size,
             "packages": len(lock.debs),
         }
+        part.chmod(0o644)  # whatever the umask: BuildKit takes the mode of what it copies into account
         part.replace(into / "rootfs.tar")
     return outputs
 
