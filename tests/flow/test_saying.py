@@ -1,0 +1,177 @@
+"""What a run says: exit codes, failures in words, logs, report, one screen for parallel tasks."""
+
+import json
+import os
+import pty
+import re
+import time
+
+import pytest
+
+from tests.flow.project import Project, ended, wait_for
+
+
+@pytest.mark.parametrize(("kind", "code"), [("expected", 1), ("bug", 2), ("config", 3), ("host", 4), ("busy", 5)])
+def test_each_kind_of_failure_has_its_exit_code(project: Project, kind: str, code: int) -> None:
+    done = project.doit(env={"TOY_FAIL": f"second:x={kind}"})
+    assert done.code == code
+    assert project.report()["exit"] == code
+
+
+def test_dependents_of_a_failure_do_not_change_the_exit_code(project: Project) -> None:
+    done = project.doit("-c", env={"TOY_FAIL": "first:x=expected"})
+    assert done.code == 1
+    assert project.outcomes() == {"first:x": "failed", "second:x": "blocked", "third:x": "blocked", "other:x": "ran"}
+
+
+def test_the_worst_of_several_failures_decides(project: Project) -> None:
+    (project.root / "other.txt").unlink()
+    assert project.doit("-c", env={"TOY_FAIL": "first:x=host"}).code == 2
+
+
+def test_an_expected_failure_is_a_message_a_hint_the_last_lines_and_the_log(project: Project) -> None:
+    done = project.doit("first", env={"TOY_FAIL": "first:x=expected"})
+    assert "Traceback" not in done.out + done.err
+    lines = [line.removeprefix("first:x | ") for line in done.out.splitlines()]
+    assert lines[lines.index("it did not work") + 1] == "hint: try it differently"
+    assert "  the last line before it failed" in lines
+    log = next(line.removeprefix("log: ") for line in lines if line.startswith("log: "))
+    assert "the last line before it failed\n" in (project.root / log).read_text()
+
+
+def test_a_bug_keeps_its_traceback(project: Project) -> None:
+    done = project.doit("first", env={"TOY_FAIL": "first:x=bug"})
+    assert "ZeroDivisionError: a bug of the stage" in done.out
+    assert "toy_dodo" not in done.err
+    assert "in _fail" in done.out
+
+
+def test_a_wrong_configuration_is_one_message_and_exit_code_3(project: Project) -> None:
+    done = project.doit(env={"TOY_CONFIG_ERROR": "1"})
+    assert done.code == 3
+    assert done.err == "toy.yaml: line 3: unknown key 'imgae'\nhint: did you mean 'image'?\n"
+    assert project.doit("list", env={"TOY_CONFIG_ERROR": "1"}).code == 3
+
+
+@pytest.mark.parametrize("args", [("nosuch",), ("--nosuch",), ("-n", "x"), ("-n", "0"), ("first:nosuch",)])
+def test_a_wrong_command_line_exits_with_3_and_no_traceback(project: Project, args: tuple[str, ...]) -> None:
+    done = project.doit(*args)
+    assert done.code == 3
+    assert "Traceback" not in done.err + done.out
+    assert done.err
+
+
+def test_a_wrong_time_out_is_named(project: Project) -> None:
+    done = project.doit(env={"TANDEM_LOCK_TIMEOUT": "soon"})
+    assert done.code == 3
+    assert "TANDEM_LOCK_TIMEOUT=soon" in done.out
+
+
+def test_the_report_says_everything_about_each_task(project: Project) -> None:
+    project.fresh()
+    project.write("other.txt", "changed")
+    project.doit()
+    report = project.report()
+    entry = next(entry for entry in report["tasks"] if entry["task"] == "other:x")
+    assert report["schema"] == 1
+    assert report["exit"] == 0
+    assert report["seconds"] > 0
+    assert entry["outcome"] == "ran"
+    assert [reason["input"] for reason in entry["reasons"]] == ["file:other.txt"]
+    assert entry["outputs"]["path"] == "artifacts/out/other:x.txt"
+    assert len(entry["digest"]) == 64
+    assert (project.root / entry["log"]).exists()
+
+
+def test_the_log_has_the_whole_output_and_latest_leads_to_it(project: Project) -> None:
+    project.doit(env={"TOY_CHATTER": "other:x=500"})
+    text = (project.root / "artifacts/logs/other-x/latest").read_text()
+    assert re.findall(r"line (\d+) of many", text) == [str(i) for i in range(500)]
+
+
+def test_parallel_tasks_never_mix_within_a_line(project: Project) -> None:
+    done = project.doit("-v", "2", "-n", "4", env={"TOY_CHATTER": "first:x=300"})
+    assert done.code == 0
+    for line in done.out.splitlines()[:-1]:
+        assert re.fullmatch(r"(first|second|third|other):x \| .*", line), line
+    assert done.out.count("first:x | line ") == 300
+
+
+def test_base_and_wheels_run_side_by_side_by_default(project: Project) -> None:
+    process = project.start(env={"TOY_WAIT": "first:x=30"})
+    wait_for(lambda: project.records("other:x"))
+    assert project.records("first:x") == []
+    project.write("go", "")
+    assert ended(process).code == 0
+
+
+def test_one_after_the_other_if_asked(project: Project) -> None:
+    process = project.start("-n", "1", env={"TOY_WAIT": "first:x=0.5"})
+    wait_for(lambda: (project.root / "happened.txt").exists())
+    time.sleep(0.2)
+    assert project.records("other:x") == []
+    assert ended(process).code == 0
+
+
+def test_no_task_runs_twice_when_two_need_it(project: Project) -> None:
+    assert project.doit("-n", "4", "third", "second", "first", "third:x").code == 0
+    assert sorted(project.happened()) == ["run first:x", "run second:x", "run third:x"]
+
+
+def test_what_a_stage_prints_is_not_captured(project: Project) -> None:
+    assert "printed directly\n" in project.doit("other", env={"TOY_PRINT": "other:x=printed directly"}).out
+
+
+def test_a_no_op_imports_neither_rich_nor_the_network(project: Project) -> None:
+    project.fresh()
+    done = project.doit(env={"PYTHONPROFILEIMPORTTIME": "1"})
+    imported = {line.rsplit("|", 1)[-1].strip() for line in done.err.splitlines()}
+    assert "pipeline.graph.decide" in imported
+    assert not imported & {"rich", "docker", "urllib3", "requests", "http.client", "pydantic", "yaml", "tempfile"}
+
+
+def test_times_lie_beside_the_records(project: Project) -> None:
+    project.fresh()
+    entry = json.loads((project.root / "artifacts/times/other-x.json").read_text())[0]
+    assert set(entry) == {"fingerprint", "started", "seconds"}
+
+
+def test_a_terminal_shows_one_live_line_for_each_running_task(project: Project) -> None:
+    ours, theirs = pty.openpty()
+    os.set_blocking(ours, False)
+    argv = f"import pty, sys; sys.exit(pty.spawn([{__import__('sys').executable!r}, '-m', 'doit']) >> 8)"
+    process = project.start_python(argv, env={"TOY_WAIT": "first:x=1.5", "TERM": "xterm", "COLUMNS": "100"})
+    os.close(ours)
+    os.close(theirs)
+    done = ended(process)
+    assert done.code == 0
+    assert re.search(r"first:x\s+\d+ s\s+waiting for go", done.out)
+    assert "first:x | done in" in done.out
+
+
+def test_a_task_of_doits_own_in_dodo_py_works_too(project: Project) -> None:
+    with (project.root / "dodo.py").open("a") as file:
+        file.write(
+            "\n\ndef task_own():\n    return {'actions': ['echo from a command'], 'task_dep': ['other']}\n"
+            "\n\ndef task_bad():\n    return {'actions': ['exit 7']}\n"
+        )
+    done = project.doit("own")
+    assert done.code == 0
+    assert "from a command" in done.out
+    assert project.outcomes() == {"other:x": "ran", "own": "ran"}
+    assert project.doit("bad").code == 1
+
+
+def test_the_dependency_database_of_doit_is_never_written(project: Project) -> None:
+    project.fresh()
+    assert not list(project.root.glob(".doit*"))
+    assert project.doit("list", "--all", "-s").code == 0
+    assert not list(project.root.glob(".doit*"))
+
+
+def test_doit_list_knows_what_is_up_to_date(project: Project) -> None:
+    project.fresh()
+    project.write("other.txt", "changed")
+    out = project.doit("list", "--all", "--status").out
+    assert re.search(r"^U\s+first:x", out, re.MULTILINE)
+    assert re.search(r"^R\s+other:x", out, re.MULTILINE)
