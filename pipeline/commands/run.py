@@ -1,9 +1,11 @@
 """`doit run`, the command when none is named: brings tasks up to date, in threads, and ends with our exit codes."""
 
+import getopt
 import sys
 import time
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from doit import cmd_run
@@ -13,6 +15,7 @@ from doit.exceptions import InvalidCommand, InvalidDodoFile, InvalidTask
 
 from pipeline.errors import ConfigError, Exit, HostError, TandemError
 from pipeline.graph.live import screen
+from pipeline.graph.nodb import NoDB
 from pipeline.graph.outcome import Outcome, exit_code, write_report
 from pipeline.graph.output import Screen
 from pipeline.graph.schedule import Schedule
@@ -54,6 +57,18 @@ class Run(cmd_run.Run):  # type: ignore[misc]  # doit has no annotations
     def get_reporters(self) -> dict[str, Any]:
         """None: what a run says comes from its tasks' logs."""
         return {}
+
+    def get_backends(self) -> dict[str, type[NoDB]]:
+        """Ours alone; to look for others, doit would read the metadata of every package installed."""
+        return {"none": NoDB}
+
+    def parse_execute(self, in_args: Sequence[str]) -> int:
+        """Take options wherever they stand: `doit deploy -n 4` too."""
+        parser = self.cmdparser
+        with suppress(getopt.GetoptError):
+            options, tasks = getopt.gnu_getopt(list(in_args), parser.get_short(), parser.get_long())
+            in_args = [*(part for option in options for part in option if part), *tasks]
+        return int(super().parse_execute(in_args))
 
     def execute(self, params: Any, args: Sequence[str]) -> int:
         """Read dodo.py and run; every failure is worded here, and its exit code returned."""

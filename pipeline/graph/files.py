@@ -2,7 +2,6 @@
 
 import json
 import os
-import secrets
 from pathlib import Path
 
 from pipeline.errors import HostError
@@ -15,7 +14,7 @@ def write_whole(path: Path, text: str, *, sync: bool = True) -> None:
     `sync` makes it survive a power cut too; without it the call costs a few dozen microseconds.
     Raises HostError if the folder cannot be written.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -37,7 +36,7 @@ def point(link: Path, name: str) -> None:
     """Make `link` a symbolic link to `name` beside it, in one step. Raises HostError if it cannot be written."""
     if link.is_symlink() and str(link.readlink()) == name:
         return
-    temporary = link.with_name(f".{link.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    temporary = link.with_name(f".{link.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
         link.parent.mkdir(parents=True, exist_ok=True)
         temporary.symlink_to(name)

@@ -1,8 +1,7 @@
 """Doing a task: hold its lock, look again, do it, see that nothing changed under it, record it."""
 
 import json
-import shutil
-import tempfile
+import os
 import time
 import traceback
 from collections.abc import Iterator, Mapping
@@ -162,11 +161,14 @@ class Runner:
 
         A program that outlived its killed run still writes to the old one, and a path that leaks into a result shows.
         """
+        # Only a run that does something needs it.
+        import shutil
+
         above = self._graph.artifacts / "scratch" / folder_name(task.name)
+        folder = above / os.urandom(6).hex()
         try:
             shutil.rmtree(above, ignore_errors=True)
-            above.mkdir(parents=True, exist_ok=True)
-            folder = Path(tempfile.mkdtemp(dir=above))
+            folder.mkdir(parents=True)
         except OSError as error:
             raise not_writable(above, error) from error
         try:

@@ -27,6 +27,7 @@ TICK_NS = 20_000_000
 """Timestamps come from a clock that the kernel moves on every 1 to 10 ms: two writes may share one."""
 COARSE_NS = 2_000_000_000
 """File systems that keep whole seconds (or, FAT, two)."""
+LARGE = 16 << 20
 CHUNK = 1 << 20
 TRIES = 5
 
@@ -110,6 +111,10 @@ class StatCache:
             write_whole(self._file, text, sync=False)
 
     def _lookup(self, key: str) -> Known | None:
+        known = self._raw(key)
+        return known if isinstance(known, (list, tuple)) and len(known) == 2 else None
+
+    def _raw(self, key: str) -> Known | None:
         if self._known is None:
             with self._lock:
                 if self._known is None:
@@ -119,10 +124,11 @@ class StatCache:
     def _load(self) -> dict[str, Known]:
         try:
             found = json.loads(self._file.read_bytes())
-            # Its entries only save work: what is not understood is found again.
-            return found["known"] if found["schema"] == SCHEMA else {}
-        except (OSError, ValueError, TypeError, KeyError):
+        except (OSError, ValueError):
             return {}
+        # It only saves work: what is not understood is found again.
+        known = found.get("known") if isinstance(found, dict) and found.get("schema") == SCHEMA else None
+        return known if isinstance(known, dict) else {}
 
     def _find(self, key: str, name: str, find: Callable[[str], str]) -> str:
         for _ in range(TRIES):
@@ -141,9 +147,9 @@ class StatCache:
         return value
 
     def _settle(self, status: os.stat_result) -> int:
-        """Wait out the tick in which a file was changed, so that its hash can be kept; returns the time now."""
+        """The time now; a large file's last tick is waited out first, so that its hash can be kept."""
         now = self._now()
-        if 0 <= now - status.st_ctime_ns <= TICK_NS and _grain(status) == TICK_NS:
+        if status.st_size >= LARGE and 0 <= now - status.st_ctime_ns <= TICK_NS and _grain(status) == TICK_NS:
             time.sleep(TICK_NS / 1e9)
             now = self._now()
         return now

@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import signal
-import subprocess  # noqa: TID251  # doit itself is what is tested, with signals and kills
+import subprocess  # doit itself is what is tested, with signals and kills
 import sys
 import time
 from collections.abc import Mapping
@@ -63,11 +63,17 @@ class Project:
         """Set the configuration that the tasks read."""
         self.write("params.json", json.dumps({"first": first, "second": second or {}}))
 
-    def start(self, *args: str, env: Mapping[str, str] | None = None, prefix: tuple[str, ...] = ()) -> Any:
+    def start(
+        self,
+        *args: str,
+        env: Mapping[str, str] | None = None,
+        prefix: tuple[str, ...] = (),
+        program: tuple[str, ...] = ("-m", "doit"),
+    ) -> Any:
         """Start doit."""
         clean = {key: value for key, value in os.environ.items() if not key.startswith(("TOY", "TANDEM"))}
         return subprocess.Popen(
-            [*prefix, sys.executable, "-m", "doit", *args],
+            [*prefix, sys.executable, *program, *args],
             cwd=self.root,
             env={**clean, **(env or {})},
             stdout=subprocess.PIPE,
