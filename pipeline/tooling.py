@@ -110,6 +110,7 @@ def _build(root: Path, log: Log) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         procs.run([python, "-m", "venv", *_without_pip(), str(venv)], log=Names(log))
         options = ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--disable-pip-version-check"]
+        options += ["--no-compile"]  # Python compiles what is used when it is used, and most of it is not
         pip = _pip(venv, Path(scratch), log)
         procs.run([*pip, "install", *options, "-r", str(root / LOCK)], log=Names(log), env=PIP_ENV)
     (site,) = venv.glob("lib/python3.*/site-packages")

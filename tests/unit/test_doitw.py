@@ -1,0 +1,106 @@
+"""doitw and the tooling's lock, as far as files tell; tests/docker/test_fresh_machine.py runs them."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from doit.doit_cmd import DoitMain
+from packaging.requirements import Requirement
+
+from pipeline import tooling
+
+ROOT = Path(__file__).parents[2]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+LOCK = (ROOT / tooling.LOCK).read_text()
+
+
+def entries() -> dict[str, str]:
+    """Version by name of all that the lock pins."""
+    found = re.findall(r"^([a-z0-9-]+)==(\S+)", LOCK, re.MULTILINE)
+    return dict(found)
+
+
+@pytest.mark.parametrize(
+    "asked", [*PYPROJECT["project"]["dependencies"], *PYPROJECT["project"]["optional-dependencies"]["test"]]
+)
+def test_the_lock_answers_what_pyproject_asks(asked: str) -> None:
+    requirement = Requirement(asked)
+    assert requirement.specifier.contains(entries()[requirement.name.lower()])
+
+
+def test_the_lock_holds_names_versions_and_hashes_only() -> None:
+    for line in LOCK.splitlines():
+        assert re.fullmatch(
+            r"[a-z0-9-]+==\S+( ; [a-z_ ='0-9!<>.]+(PyPy')?)? \\|    --hash=sha256:[0-9a-f]{64}( \\)?", line
+        ), line
+
+
+def test_every_pin_has_a_hash() -> None:
+    for block in re.split(r"\n(?! )", LOCK.strip()):
+        assert "--hash=sha256:" in block, block
+
+
+def test_every_command_of_doit_but_run_is_known_to_do_without_an_engine() -> None:
+    script = (ROOT / "doitw").read_text()
+    looking = {
+        word for line in re.findall(r"^ +(.*)\) return 1 ;;", script, re.MULTILINE) for word in line.split(" | ")
+    }
+    commands = {command.get_name() for command in DoitMain.DOIT_CMDS} | set(
+        PYPROJECT["tool"]["doit"]["plugins"]["command"]
+    )
+    assert commands - looking == {"run"}
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    """A checkout whose tooling was made to the end."""
+    for folder in (".venv/bin", ".venv/tandem", "lockfiles"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / ".venv/bin/python").touch(0o755)
+    (tmp_path / tooling.LOCK).write_text("a==1\n")
+    (tmp_path / ".venv/tandem/tooling.txt").write_text("a==1\n")
+    (tmp_path / ".venv/tandem/tooling.py").write_bytes(Path(tooling.__file__).read_bytes())
+    (tmp_path / ".venv/tandem/root").write_text(f"{tmp_path}\n")
+    return tmp_path
+
+
+def test_tooling_made_to_the_end_is_ready(made: Path) -> None:
+    assert tooling.is_ready(made)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda root: (root / tooling.LOCK).write_text("a==2\n"),
+        lambda root: (root / ".venv/tandem/root").unlink(),
+        lambda root: (root / ".venv/tandem/root").write_text("/where/it/was\n"),
+        lambda root: (root / ".venv/tandem/tooling.py").write_text("older\n"),
+        lambda root: (root / ".venv/bin/python").unlink(),
+    ],
+    ids=["other lock", "killed", "moved", "other module", "its Python went away"],
+)
+def test_tooling_is_not_ready_after(made: Path, change: object) -> None:
+    assert callable(change)
+    change(made)
+    assert not tooling.is_ready(made)
+
+
+def test_only_which_package_comes_next_is_shown_of_an_installer() -> None:
+    class Kept:
+        lines: list[str]
+
+        def __init__(self) -> None:
+            self.lines = []
+
+        def line(self, text: str) -> None:
+            self.lines.append(text)
+
+        def progress(self, title: str, done: float, total: float | None, unit: str) -> None:
+            self.lines.append(title)
+
+    kept = Kept()
+    names = tooling.Names(kept)
+    names.line("Looking in indexes: somewhere")
+    names.line("Collecting doit==0.37.0 (from -r lock (line 1))")
+    assert kept.lines == ["  doit==0.37.0"]

@@ -1,0 +1,189 @@
+"""What `pipeline.host` makes of a machine; engines are sockets of the test's own that answer as engines do."""
+
+import json
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline import host
+from pipeline.host import Need
+
+AARCH64 = """enabled
+interpreter /usr/libexec/qemu-binfmt/aarch64-binfmt-P
+flags: PF
+offset 0
+magic 7f454c460201010000000000000000000200b700
+mask ffffffffffffff00fffffffffffffffffeffffff
+"""
+FITS = {"ServerVersion": "26.1.5+dfsg1", "Driver": "overlayfs", "DriverStatus": [["driver-type", host.SNAPSHOTTER]]}
+
+
+@pytest.fixture(autouse=True)
+def own_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client of the test's own, whose buildx was asked before."""
+    for name in ("DOCKER_HOST", "DOCKER_CONTEXT", "BUILDX_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "docker"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    plugin = tmp_path / "docker/cli-plugins/docker-buildx"
+    plugin.parent.mkdir(parents=True)
+    plugin.touch(0o755)
+    (tmp_path / "cache/tandem").mkdir(parents=True)
+    remember(tmp_path, "0.13.1+ds1")
+
+
+def remember(folder: Path, version: str) -> None:
+    plugin = folder / "docker/cli-plugins/docker-buildx"
+    state = plugin.stat()
+    kept = {"identity": f"{plugin} {state.st_size} {state.st_mtime_ns} {state.st_ino}", "version": version}
+    (folder / "cache/tandem/buildx.json").write_text(json.dumps(kept))
+
+
+@pytest.fixture
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[Need]]]:
+    """look() at an engine that says the given things of itself."""
+    path = tmp_path / "engine.sock"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        server.listen()
+        monkeypatch.setenv("DOCKER_HOST", f"unix://{path}")
+
+        def look(status: int = 200, **info: Any) -> list[Need]:
+            def answer() -> None:
+                connection, _ = server.accept()
+                with connection:
+                    connection.recv(4096)
+                    connection.sendall(f"HTTP/1.0 {status} x\r\n\r\n{json.dumps(FITS | info)}".encode())
+
+            thread = threading.Thread(target=answer)
+            thread.start()
+            needs = host.look()
+            thread.join()
+            return needs
+
+        yield look
+
+
+def need(needs: list[Need], name: str) -> Need:
+    return next(need for need in needs if need.name == name)
+
+
+def register(folder: Path, name: str, text: str) -> None:
+    folder.mkdir(exist_ok=True)
+    for always in ("register", "status"):
+        (folder / always).write_text("enabled\n")
+    (folder / name).write_text(text)
+
+
+def test_an_engine_of_26_with_the_containerd_store_fits(engine: Callable[..., list[Need]]) -> None:
+    needs = engine()
+    assert need(needs, "engine").ok
+    assert need(needs, "image store").ok
+
+
+@pytest.mark.parametrize(
+    ("found", "fits"), [("20.10.24+dfsg1", False), ("25.0.5", False), ("26.0.0", True), ("29.1", True)]
+)
+def test_the_engine_must_be_26_or_later(engine: Callable[..., list[Need]], found: str, fits: bool) -> None:
+    assert need(engine(ServerVersion=found), "engine").ok is fits
+
+
+def test_a_classic_store_is_refused_with_both_remedies(engine: Callable[..., list[Need]]) -> None:
+    store = need(engine(Driver="overlay2", DriverStatus=[["Backing Filesystem", "extfs"]]), "image store")
+    assert not store.ok
+    assert "containerd-snapshotter" in store.remedy
+    assert "docker-container" in store.remedy
+
+
+def test_a_classic_store_with_a_container_builder_fits(engine: Callable[..., list[Need]], tmp_path: Path) -> None:
+    (tmp_path / "docker/buildx/instances").mkdir(parents=True)
+    (tmp_path / "docker/buildx/instances/mine").write_text('{"Name": "mine", "Driver": "docker-container"}')
+    store = need(engine(Driver="overlay2", DriverStatus=None), "image store")
+    assert store.ok
+    assert "mine" in store.found
+
+
+def test_an_engine_that_answers_an_error_is_none(engine: Callable[..., list[Need]]) -> None:
+    assert "answers 500" in need(engine(status=500), "engine").found
+
+
+def test_an_engine_elsewhere_that_does_not_answer_is_named_with_what_points_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    found = need(host.look(), "engine")
+    assert f"{tmp_path}/none.sock" in found.found
+    assert "DOCKER_HOST" in found.remedy
+
+
+def test_the_platform_of_the_engine_needs_no_emulator(engine: Callable[..., list[Need]]) -> None:
+    assert not [need for need in engine(Architecture="aarch64") if need.name.startswith("emulation")]
+    assert [need for need in engine(Architecture="x86_64") if need.name == "emulation of linux/arm64"]
+
+
+def test_the_context_of_the_client_decides_unless_the_environment_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert host.docker_host() == ""
+    meta = tmp_path / "docker/contexts/meta" / sha256(b"far").hexdigest()
+    meta.mkdir(parents=True)
+    (meta / "meta.json").write_text('{"Endpoints": {"docker": {"Host": "ssh://me@far"}}}')
+    (tmp_path / "docker/config.json").write_text('{"currentContext": "far"}')
+    assert host.docker_host() == "ssh://me@far"
+    monkeypatch.setenv("DOCKER_HOST", "tcp://near:1")
+    assert host.docker_host() == "tcp://near:1"
+
+
+def test_a_broken_client_configuration_counts_as_none(tmp_path: Path) -> None:
+    (tmp_path / "docker/config.json").write_text("{")
+    assert host.docker_host() == ""
+
+
+def test_the_buildx_version_is_remembered_as_long_as_its_file_is_the_same(
+    engine: Callable[..., list[Need]], tmp_path: Path
+) -> None:
+    assert need(engine(), "buildx").ok
+    remember(tmp_path, "v0.12.9")
+    assert not need(engine(), "buildx").ok
+
+
+@pytest.mark.parametrize(
+    ("text", "flags"),
+    [
+        (AARCH64, "PF"),
+        (AARCH64.replace("PF", "OC"), "OC"),
+        (AARCH64.replace("enabled", "disabled"), ""),
+        (AARCH64.replace("0200b700", "0200f300"), ""),
+        ("enabled\ninterpreter /usr/bin/python3\nflags: F\nextension .py\n", ""),
+    ],
+    ids=["registered", "without F", "switched off", "riscv64", "by file name"],
+)
+def test_the_kernels_register_is_read_by_what_it_runs(tmp_path: Path, text: str, flags: str) -> None:
+    register(tmp_path / "binfmt", "any-name", text)
+    assert host.emulator("linux/arm64", tmp_path / "binfmt")[1] == flags
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"), [("v0.13.1+ds1", (0, 13, 1)), ("26.1.5+dfsg1", (26, 1, 5)), ("29", (29,)), ("dev", ())]
+)
+def test_versions_are_compared_by_their_numbers(text: str, numbers: tuple[int, ...]) -> None:
+    assert host.version(text) == numbers
+
+
+def test_the_table_names_what_is_missing_and_how_to_get_it() -> None:
+    needs = [Need("engine", True, "26", ">= 26"), Need("arch-test", False, "nothing", "on PATH", "install arch-test")]
+    table = host.report(needs)
+    assert table.splitlines()[2].startswith("MISSING  arch-test")
+    assert table.splitlines()[-1] == "arch-test: install arch-test"
+    assert json.loads(host.report(needs, as_json=True))[1]["remedy"] == "install arch-test"
+
+
+def test_no_permission_is_told_apart_from_no_engine() -> None:
+    found = host._engine("", None, os.strerror(13))
+    assert "usermod" in found.remedy
