@@ -3,11 +3,13 @@
 Formats: binfmt.d(5), https://docs.kernel.org/admin-guide/binfmt-misc.html
 """
 
+import ctypes
+import os
 import shlex
 from pathlib import Path
 
 from pipeline import procs
-from pipeline.errors import HostError, TandemError
+from pipeline.errors import HostError
 from pipeline.host import BINFMT
 from pipeline.log import Log
 
@@ -37,12 +39,14 @@ def mount(log: Log) -> bool:
     """Mount the register if it is not; returns whether it had to be. Raises HostError if the kernel has none."""
     if is_mounted():
         return False
-    try:
-        if not BINFMT.is_dir():
-            procs.run(["modprobe", "binfmt_misc"], log=log)
-        procs.run(MOUNT, log=log)
-    except TandemError as error:
-        raise HostError(f"this kernel cannot run foreign programs: {error}", hint="it needs binfmt_misc") from error
+    if not BINFMT.is_dir():
+        procs.run(["modprobe", "binfmt_misc"], log=log)
+    log.line(f"$ {shlex.join(MOUNT)}")
+    # By the system call, mount(2): the program of that name is no essential package.
+    kernel = ctypes.CDLL(None, use_errno=True)
+    if kernel.mount(b"binfmt_misc", str(BINFMT).encode(), b"binfmt_misc", 0, None):
+        reason = os.strerror(ctypes.get_errno())
+        raise HostError(f"binfmt_misc cannot be mounted on {BINFMT}: {reason}", hint="foreign programs need it")
     return True
 
 
