@@ -1,0 +1,241 @@
+"""Stage deploy: pushed image + cluster → one tensor-parallel engine that answers, and the verdict on it.
+
+Each step has a name, and fails with the cause that the nodes' logs tell. What a failed or interrupted deploy started
+is taken away again; the logs stay.
+"""
+
+import io
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pipeline import cluster as clusters
+from pipeline import completion, engine, layout, procs, triage
+from pipeline.bringup import BringUp, Failure
+from pipeline.errors import Cancelled, TandemError
+from pipeline.layout import Plan
+from pipeline.log import Log
+from pipeline.models import Cluster
+
+Json = dict[str, Any]
+ATTEMPTS = 2
+COMPLETION_WITHIN = 600.0
+# As the Docker engine names machines, and as platforms do.
+MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+class DeployError(TandemError):
+    """A step of the deploy failed; `step` is its name, `cause` the catalogue's name for why, if it has one."""
+
+    def __init__(self, step: str, said: str, cause: triage.Cause | None, logs: Path) -> None:
+        why = f"\n{cause.cause}" if cause else ""
+        super().__init__(f"{step}: {said}{why}\nlogs: {logs}", hint=cause.remedy if cause else "the logs say more")
+        self.step = step
+        self.cause = cause.name if cause else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """What is deployed: `image` is repository@sha256:…, `model` the folder sent to the nodes (None: they have it)."""
+
+    name: str
+    cluster: Cluster
+    image: str
+    platform: str
+    model: Path | None
+
+
+@dataclass
+class Report:
+    """The steps that were passed: name, what was found, seconds."""
+
+    rows: list[tuple[str, str, float]] = field(default_factory=list)
+
+    @contextmanager
+    def step(self, name: str, log: Log) -> Iterator[list[str]]:
+        """One step; the caller appends what it found to the list that it is given."""
+        log.line(f"{name} …")
+        found: list[str] = []
+        start = time.monotonic()
+        yield found
+        self.rows.append((name, "; ".join(found), time.monotonic() - start))
+        log.line(f"{name}: {'; '.join(found) or 'done'} ({self.rows[-1][2]:.1f} s)")
+
+
+def run(target: Target, reference: Mapping[str, Any] | None, logs: Path, log: Log) -> Json:
+    """Make the cluster serve, unless it does already; prove it with one completion that agrees with `reference`.
+
+    The nodes' logs go below `logs`. Returns nodes (container, labels, ranks), endpoint and what was answered; no
+    times. Raises DeployError, HostError, Cancelled.
+    """
+    return carry_out(plans(target), target.cluster, reference, logs, log)
+
+
+def reference(target: Target, logs: Path, log: Log) -> Json:
+    """What the same image and model answer on one rank, in a container that is gone afterwards."""
+    alone = Target(
+        name=f"{target.name}-reference",
+        cluster=layout.alone(target.cluster),
+        image=target.image,
+        platform=target.platform,
+        model=target.model,
+    )
+    wanted = tuple(layout.anywhere(plan) for plan in plans(alone))
+    report = Report()
+    with clusters.session(wanted) as nodes:
+        try:
+            port = _up(nodes, alone.cluster, report, logs, log)
+            with report.step("completion", log):
+                return completion.ask(port, alone.cluster.serve.name, within=COMPLETION_WITHIN)
+        finally:
+            nodes.remove()
+
+
+def plans(target: Target) -> tuple[Plan, ...]:
+    """The plan of every node. Raises ConfigError, HostError."""
+    wanted = target.platform.rpartition("/")[2]
+    machines = {endpoint: _machine(endpoint) for endpoint in {node.endpoint for node in target.cluster.nodes}}
+    emulated = any(machine != wanted for machine in machines.values())
+    return layout.plans(
+        target.name, target.cluster, target.image, target.platform, model=target.model, emulated=emulated
+    )
+
+
+def carry_out(
+    wanted: tuple[Plan, ...], cluster: Cluster, reference: Mapping[str, Any] | None, logs: Path, log: Log
+) -> Json:
+    """As run(), from the nodes' plans."""
+    report = Report()
+    with clusters.session(wanted) as nodes:
+        port = _serving(nodes)
+        ran = port is not None
+        if ran:
+            log.line("the containers that run are the right ones, and answer: left alone")
+        try:
+            if port is None:
+                port = _up(nodes, cluster, report, logs, log)
+            outputs = _judge(nodes, cluster, port, reference, report, logs, log)
+        except BaseException as error:
+            # What ran before and only could not be asked to the end stays.
+            if not ran or isinstance(error, DeployError):
+                nodes.remove()
+            raise
+    for line in table(outputs, report):
+        log.line(line)
+    return outputs
+
+
+def table(outputs: Json, report: Report) -> list[str]:
+    """The verdict, as lines of two tables: steps with their times, nodes with their ranks."""
+    from rich.console import Console
+    from rich.table import Table
+
+    steps = Table("step", "found", "seconds", title=f"{outputs['cluster']}: {outputs['executor']}, {outputs['digest']}")
+    for name, said, seconds in report.rows:
+        steps.add_row(name, said, f"{seconds:.1f}")
+    nodes = Table("node", "container", "ranks")
+    for node in outputs["nodes"]:
+        nodes.add_row(node["node"], node["container"], " ".join(map(str, node["ranks"])))
+    console = Console(width=120, color_system=None, record=True, file=io.StringIO())
+    console.print(steps, nodes)
+    said = f"serves {outputs['model']} at {outputs['endpoint']}: {outputs['prompt']!r} → {outputs['text']!r}"
+    return [*console.export_text().splitlines(), said]
+
+
+def _serving(nodes: clusters.Nodes) -> int | None:
+    """The port on which the cluster serves, if every container is the wanted one and /health says 200."""
+    there = [nodes.found(plan) for plan in nodes.plans]
+    if any(clusters.difference(plan, found) for plan, found in zip(nodes.plans, there, strict=True)):
+        return None
+    port = there[0].published if there[0] else None
+    return port if port is not None and BringUp.healthy(port) else None
+
+
+def _up(nodes: clusters.Nodes, cluster: Cluster, report: Report, logs: Path, log: Log) -> int:
+    """Start everything; the published port. Starts once more if the cause of a failure is one that passes."""
+    for attempt in range(1, ATTEMPTS + 1):
+        bringing = BringUp(nodes, cluster, report.step, logs, log)
+        try:
+            return bringing.run()
+        except Failure as failure:
+            error = _explained(failure, bringing, logs)
+            nodes.remove()
+            if not (failure.cause and failure.cause.again) or attempt == ATTEMPTS:
+                raise error from failure
+            log.line(f"{failure.cause.cause}: once more")
+        except BaseException:
+            bringing.collect()
+            nodes.remove()
+            raise
+    raise AssertionError("unreachable")
+
+
+def _explained(failure: Failure, bringing: BringUp, logs: Path) -> DeployError:
+    bringing.collect()
+    return DeployError(failure.step, str(failure), failure.cause, logs)
+
+
+def _judge(
+    nodes: clusters.Nodes,
+    cluster: Cluster,
+    port: int,
+    reference: Mapping[str, Any] | None,
+    report: Report,
+    logs: Path,
+    log: Log,
+) -> Json:
+    model = cluster.serve.name
+    with report.step("model", log) as found:
+        listed = BringUp.models(port)
+        if model not in listed:
+            raise DeployError("model", f"/v1/models lists {listed}, not {model}", None, logs)
+        found.append(model)
+    with report.step("completion", log) as found:
+        answer = completion.ask(port, model, within=COMPLETION_WITHIN)
+        found.append(repr(answer["text"]))
+    if reference is not None:
+        with report.step("verdict", log) as found:
+            apart = completion.differences(answer, reference)
+            if apart:
+                raise DeployError("verdict", "; ".join(apart), triage.WRONG_ANSWER, logs)
+            tokens = len(answer["tokens"])
+            found.append(f"{tokens} tokens as on one rank, within {completion.widest(answer, reference):.1e}")
+    if procs.cancelled():
+        raise Cancelled("interrupted")
+    return {
+        "cluster": nodes.plans[0].cluster,
+        "digest": nodes.plans[0].digest,
+        "executor": cluster.executor,
+        "endpoint": f"http://127.0.0.1:{port}/v1",
+        "model": model,
+        "nodes": [_node(plan) for plan in nodes.plans],
+        "prompt": completion.PROMPT,
+        "text": answer["text"],
+        "tokens": answer["tokens"],
+    }
+
+
+def _node(plan: Plan) -> Json:
+    labels: Json = dict(plan.labels)
+    return {
+        "node": plan.node,
+        "endpoint": plan.endpoint,
+        "container": plan.container,
+        "labels": labels,
+        "ranks": list(plan.ranks),
+    }
+
+
+def _machine(endpoint: str) -> str:
+    if endpoint == "local":
+        architecture = str(engine.look(endpoint, "/info")["Architecture"])
+    else:
+        client = engine.client(endpoint)
+        try:
+            architecture = str(client.info()["Architecture"])
+        finally:
+            client.close()
+    return MACHINES.get(architecture, architecture)

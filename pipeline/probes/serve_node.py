@@ -1,0 +1,122 @@
+"""The life of one node's container: Ray, then on a word the engine; when one of them ends, everything ends.
+
+Runs as process 1: `python3 serve_node.py JSON`, where JSON is {"ray": argv or null, "serve": argv or null}. In an argv
+"@address@" stands for the node's own address. The engine starts once the file `go` lies beside this one.
+"""
+
+import json
+import os
+import resource
+import signal
+import socket
+import subprocess  # noqa: TID251  # inside an image there is no pipeline.procs
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+
+GO = Path(__file__).with_name("go")
+STARTED = "Ray runtime started"
+# Ray gives its raylet 30 s, written into its code (ray/_private/node.py); a busy machine misses that.
+TOO_SLOW = "timed out during startup"
+ATTEMPTS = 4
+GRACE = 10.0
+
+
+def say(text: str) -> None:
+    """One line of our own in the container's log."""
+    print(f"tandem: {text}", flush=True)
+
+
+def main(plan: dict[str, list[str] | None]) -> int:
+    """Run what the plan says; the exit status of what ended first."""
+    signal.signal(signal.SIGTERM, _stop)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    address = os.environ.get("VLLM_HOST_IP") or socket.gethostbyname(socket.gethostname())
+    os.environ.update(VLLM_HOST_IP=address, RAY_NODE_IP_ADDRESS=address, RAY_OVERRIDE_NODE_IP_ADDRESS=address)
+    say(f"node {address}, {hard} open files (soft limit was {soft})")
+    running: dict[int, str] = {}
+    if plan["ray"] is not None:
+        ray = start_ray([word.replace("@address@", address) for word in plan["ray"]])
+        if ray is None:
+            return 70
+        running[ray.pid] = "ray"
+        say("ray is up")
+    if plan["serve"] is not None:
+        wait_for_go(running)
+        argv = [word.replace("@address@", address) for word in plan["serve"]]
+        say("engine starts")
+        running[subprocess.Popen(argv).pid] = "engine"
+    return outlive(running)
+
+
+def start_ray(argv: list[str]) -> "subprocess.Popen[str] | None":
+    """Ray's own process (`ray start --block`), once its node is up; None if it would not start."""
+    for attempt in range(1, ATTEMPTS + 1):
+        process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        assert process.stdout is not None
+        slow = False
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            slow = slow or TOO_SLOW in line
+            if STARTED in line:
+                pass_on(process)
+                return process
+        say(f"ray start ended with status {process.wait()} (attempt {attempt} of {ATTEMPTS})")
+        clear()
+        if not slow:
+            return None
+    return None
+
+
+def pass_on(process: "subprocess.Popen[str]") -> None:
+    """Let a thread print what the process still says, so that its pipe never fills."""
+    from threading import Thread
+
+    assert process.stdout is not None
+    lines = process.stdout
+
+    def pump() -> None:
+        for line in lines:
+            print(line, end="", flush=True)
+
+    Thread(target=pump, daemon=True).start()
+
+
+def clear() -> None:
+    """End what a failed start left behind: as process 1 this reaches every other process, and not itself."""
+    if os.getpid() == 1:
+        os.kill(-1, signal.SIGKILL)
+
+
+def wait_for_go(running: dict[int, str]) -> None:
+    """Until the file is there; ends the process if Ray ends meanwhile."""
+    while not GO.exists():
+        for pid in running:
+            if os.waitpid(pid, os.WNOHANG)[0]:
+                say(f"{running[pid]} ended")
+                sys.exit(71)
+        time.sleep(0.2)
+
+
+def outlive(running: dict[int, str]) -> int:
+    """Wait until one of them ends, reaping what others leave behind; never a success."""
+    while True:
+        pid, status = os.wait()
+        if pid in running:
+            code = os.waitstatus_to_exitcode(status)
+            say(f"{running[pid]} ended with status {code}")
+            return code if code > 0 else 72
+
+
+def _stop(_number: int, _frame: FrameType | None) -> None:
+    say("stopping")
+    if os.getpid() == 1:
+        os.kill(-1, signal.SIGTERM)
+        time.sleep(min(GRACE, 3.0))
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(json.loads(sys.argv[1])))

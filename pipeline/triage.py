@@ -1,0 +1,176 @@
+"""What the last words of a node mean: a catalogue of causes, as data, and the one that fits first."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Cause:
+    """`said` is a regular expression over a node's log; `cause` and `remedy` are for people.
+
+    `again`: a second start may well do better.
+    """
+
+    name: str
+    said: str
+    cause: str
+    remedy: str
+    again: bool = False
+
+
+# From the particular to the general: the first that fits names the failure.
+CAUSES: tuple[Cause, ...] = (
+    Cause(
+        "qemu-crash",
+        r"qemu: uncaught target signal|QEMU internal SIG",
+        "the emulator itself crashed",
+        "deploy again; on the real machine nothing is emulated",
+        again=True,
+    ),
+    Cause(
+        "platform",
+        r"exec format error|Exec format error",
+        "the machine cannot run the image's platform",
+        "./doitw host says how to register the emulator, or build the image for the machine's platform",
+    ),
+    Cause(
+        "port",
+        r"port is already allocated|address already in use|Address already in use|errno: 98",
+        "a port that the cluster needs is taken",
+        "doit ps shows what runs; stop it, or choose another serve.port in pipeline.yaml",
+    ),
+    Cause(
+        "nofile",
+        r"error setting rlimit|Too many open files",
+        "the limit on open files is too low",
+        "raise LimitNOFILE of the Docker engine's service",
+    ),
+    Cause(
+        "token",
+        r"AuthenticationError|Unauthenticated|InvalidAuthToken|authentication token",
+        "a node has another Ray token than the head, or none",
+        "doit down, then doit deploy: a deploy gives all nodes one new token",
+    ),
+    Cause(
+        "ray-version",
+        r"Version mismatch: The cluster was started with",
+        "the nodes run different versions of Ray or Python",
+        "all nodes must run one digest: doit down, then doit deploy",
+    ),
+    Cause(
+        "raylet",
+        r"The current node timed out during startup|raylet failed to\s+startup",
+        "Ray's raylet did not start within the 30 s that Ray gives it",
+        "the machine is too busy: deploy again when it is less so",
+        again=True,
+    ),
+    Cause(
+        "ray-lost",
+        r"No node info found matching attributes|Could not find any running Ray instance",
+        "Ray does not find its own raylet in the list of processes",
+        "under an emulator the shim of pipeline/probes/emulation must be on PYTHONPATH",
+    ),
+    Cause(
+        "worker-never-joined",
+        r"Failed to connect to GCS|Timed out while waiting for GCS|GCS has become overloaded",
+        "a node does not reach the head's Ray",
+        "check the head's address, and that nothing filters Ray's ports between the nodes",
+    ),
+    Cause(
+        "placement",
+        r"Waiting for creating a placement group|Cannot provide a placement group|number of required GPUs exceeds",
+        "Ray has fewer accelerators than the engine asks for, or under other addresses",
+        "every node must have joined with its accelerators, under the address that VLLM_HOST_IP names",
+    ),
+    Cause(
+        "ray-on-cpu",
+        r"is not supported on CPU, fallback to mp|current platform \S+ does not support ray",
+        "vLLM's CPU platform refuses Ray",
+        "the image needs the distribution tandem-cpu-cluster, and the nodes TANDEM_CPU_CLUSTER=1",
+    ),
+    Cause(
+        "shared-memory",
+        r"open shm in SHMManager failed",
+        "vLLM took ranks on several nodes for ranks of one machine",
+        "the image needs the distribution tandem-cpu-cluster, and the nodes TANDEM_CPU_CLUSTER=1",
+    ),
+    Cause(
+        "interface",
+        r"Unable to find address for|\[enforce fail at .*gloo.*\] .*ifa|Unable to find interface",
+        "a network interface that the configuration names does not exist on a node",
+        "GLOO_SOCKET_IFNAME (serve.env) must name an interface of every node",
+    ),
+    Cause(
+        "peer-lost",
+        r"DistStoreError|Connection closed by peer|Connection reset by peer|connectFullMesh failed|wait timeout after",
+        "a rank lost another, or never met it",
+        "the other node's log says why it ended",
+    ),
+    Cause(
+        "unknown-model",
+        r"Transformers does not recognize this arch|Model architectures .* (are not supported|failed to be inspected)",
+        "the image's vLLM does not know the model",
+        "add the architecture to smoke.architectures of the image, and find a version that registers it",
+    ),
+    Cause(
+        "model-missing",
+        r"Repo id must be|does not appear to have a file named|Invalid repository ID or local dir|LocalEntryNotFound",
+        "the model is not where the engine looks for it",
+        "serve.model must be tiny, or a folder that exists on every node",
+    ),
+    Cause(
+        "kv-memory",
+        r"No available memory for the cache blocks|KV cache is needed, which is larger than the available",
+        "no room is left for the KV cache",
+        "a smaller --max-model-len, or more memory for the cache",
+    ),
+    Cause(
+        "memory",
+        r"Out of memory|OutOfMemoryError|Cannot allocate memory|std::bad_alloc|MemoryError",
+        "a node ran out of memory",
+        "free memory on the node, or serve with fewer or smaller buffers",
+    ),
+    Cause(
+        "arguments",
+        r"vllm: error: |error: unrecognized arguments|error: argument",
+        "vLLM does not take the arguments of serve.args",
+        "`vllm serve --help` of the image lists what it takes",
+    ),
+    Cause(
+        "engine-core",
+        r"Engine core initialization failed|EngineDeadError|EngineCore encountered a fatal error",
+        "the engine's core ended while it started",
+        "the first error in the log says why",
+    ),
+)
+WRONG_ANSWER = Cause(
+    "wrong-answer",
+    "",
+    "the ranks together do not compute what one rank does",
+    "a node with other weights, a broken fabric or a broken kernel: compare the nodes' models, then their logs",
+)
+KILLED = Cause(
+    "oom-kill",
+    "",
+    "the kernel killed a node's process for lack of memory",
+    "free memory on the node, or serve with fewer or smaller buffers",
+)
+SIGKILL = 137
+
+
+def diagnose(logs: Sequence[str], *, oom_killed: bool = False, exit_code: int = 0) -> Cause | None:
+    """The cause that the nodes' logs and the end of a container tell of; None if the catalogue has none."""
+    if oom_killed or exit_code == SIGKILL:
+        return KILLED
+    for cause in CAUSES:
+        if any(re.search(cause.said, log) for log in logs):
+            return cause
+    return None
+
+
+def last_words(log: str, lines: int = 8) -> str:
+    """The end of a log that a person should see first: its errors if it has any, else its last lines."""
+    said = [line for line in log.splitlines() if line.strip()]
+    errors = [line for line in said if re.search(r"\b(Error|ERROR|error:|Exception|fatal)\b", line)]
+    return "\n".join((errors or said)[-lines:])
