@@ -1,0 +1,257 @@
+"""The containers that checks run in: made from the image as it is, removed whatever happens."""
+
+import io
+import os
+import queue
+import tarfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from pipeline import procs
+from pipeline.engine import LABEL
+from pipeline.errors import Cancelled, TandemError
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+    from docker.models.containers import Container
+
+SECRETS = "secrets/"
+"""Files below it are for root only."""
+PROBES = Path(__file__).parent.parent / "probes"
+INSIDE = "/opt/tandem"
+"""Where our files lie in the containers; never in an image."""
+OWNER = f"{LABEL}.owner"
+OURS = {LABEL: "smoke"}
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a command in a container left: its exit status (None: it ran too long) and its output."""
+
+    status: int | None
+    text: str
+
+
+class BoxError(TandemError):
+    """A container of the image cannot even wait for commands."""
+
+
+class Box:
+    """A running container that does nothing but wait for commands."""
+
+    def __init__(self, container: "Container") -> None:
+        self.container = container
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        within: float,
+        env: Mapping[str, str] | None = None,
+        heard: Callable[[str], None] | None = None,
+    ) -> Said:
+        """Run a command as `docker exec` does; each line of its output goes to `heard` as it comes.
+
+        A command that runs longer than `within` seconds is left behind: it ends with the container. Raises Cancelled.
+        """
+        from docker.errors import APIError
+
+        api = self._api()
+        lines: list[str] = []
+        try:
+            made = api.exec_create(self.container.id, list(argv), environment=dict(env or {}))["Id"]
+            for line in _lines(api.exec_start(made, stream=True), time.monotonic() + within):
+                lines.append(line)
+                if heard is not None:
+                    heard(line)
+            state = api.exec_inspect(made)
+        except APIError as error:
+            return Said(127, str(error.explanation or error))
+        return Said(None if state["Running"] else state["ExitCode"], "\n".join(lines))
+
+    def begin(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> str:
+        """Start a command as `docker exec --detach` does; returns the id that `status` takes."""
+        api = self._api()
+        made: str = api.exec_create(self.container.id, list(argv), environment=dict(env or {}))["Id"]
+        api.exec_start(made, detach=True)
+        return made
+
+    def status(self, made: str) -> int | None:
+        """The exit status of a command that begin() started; None while it runs."""
+        state = self._api().exec_inspect(made)
+        return None if state["Running"] else state["ExitCode"]
+
+    def address(self) -> str:
+        """The container's address on its only network."""
+        self.container.reload()
+        networks: dict[str, Any] = self.container.attrs["NetworkSettings"]["Networks"]
+        return str(next(iter(networks.values()))["IPAddress"])
+
+    def processes(self) -> list[str]:
+        """The command lines of the living processes inside."""
+        rows = self.container.top(ps_args="-eo pid,stat,args")["Processes"]
+        return [args for _, state, args in rows if not state.startswith("Z")]
+
+    def output(self) -> str:
+        """What the container has written to its log."""
+        return bytes(self.container.logs()).decode(errors="replace")
+
+    def _api(self) -> Any:
+        assert self.container.client is not None
+        return self.container.client.api
+
+
+def _lines(chunks: Iterator[bytes], deadline: float) -> Iterator[str]:
+    """The lines of a stream that may be silent for long; ends at the deadline. Raises Cancelled."""
+    arrived: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+    threading.Thread(target=_pump, args=(chunks, arrived), daemon=True).start()
+    rest = b""
+    while time.monotonic() < deadline:
+        if procs.cancelled():
+            raise Cancelled("interrupted")
+        try:
+            chunk = arrived.get(timeout=0.5)
+        except queue.Empty:
+            continue
+        if chunk is None:
+            break
+        *whole, rest = (rest + chunk).split(b"\n")
+        yield from (line.decode(errors="replace").rstrip("\r") for line in whole)
+    if rest:
+        yield rest.decode(errors="replace")
+
+
+def _pump(chunks: Iterator[bytes], arrived: "queue.SimpleQueue[bytes | None]") -> None:
+    try:
+        for chunk in chunks:
+            arrived.put(chunk)
+    except Exception as error:  # the container was removed under the stream: what came is what there is
+        arrived.put(f"\n(the connection to the container ended: {type(error).__name__})".encode())
+    finally:
+        arrived.put(None)
+
+
+class Yard:
+    """Makes boxes of one image on one engine, and takes all of them away again."""
+
+    def __init__(self, client: "DockerClient", reference: str, platform: str, *, emulated: bool) -> None:
+        self._client = client
+        self._reference = reference
+        self._platform = platform
+        self._labels = {**OURS, OWNER: owner()}
+        self.run = uuid4().hex[:8]
+        self._emulated = emulated
+
+    @contextmanager
+    def network(self) -> Iterator[str]:
+        """A private network without a way out; its name."""
+        made = self._client.networks.create(f"tandem-smoke-{uuid4().hex[:8]}", internal=True, labels=self._labels)
+        try:
+            yield str(made.name)
+        finally:
+            made.remove()
+
+    @contextmanager
+    def box(
+        self,
+        role: str,
+        *,
+        network: str = "none",
+        files: Mapping[str, bytes] | None = None,
+        env: Mapping[str, str] | None = None,
+        entrypoint: bool = False,
+    ) -> Iterator[Box]:
+        """A container that runs `sleep infinity`, with the probes and `files` (by path below INSIDE) in it.
+
+        `entrypoint` keeps the image's own. Raises BoxError if the image cannot even do that.
+        """
+        from docker.errors import APIError
+
+        container = self._client.containers.create(
+            self._reference,
+            ["sleep", "infinity"],
+            name=f"tandem-smoke-{self.run}-{role}-{uuid4().hex[:4]}",
+            labels=self._labels,
+            platform=self._platform,
+            network=network,
+            shm_size="2g",
+            environment={**self._shim(), **(env or {})},
+            entrypoint=None if entrypoint else [""],
+        )
+        try:
+            container.put_archive("/", _archive(files or {}))
+            try:
+                container.start()
+            except APIError as error:
+                raise BoxError(f"a container of the image does not start: {error.explanation}") from error
+            yield Box(container)
+        finally:
+            container.remove(force=True, v=True)
+
+    def _shim(self) -> dict[str, str]:
+        if not self._emulated:
+            return {}
+        baked = self._client.images.get(self._reference).attrs["Config"].get("Env") or []
+        before = [entry.removeprefix("PYTHONPATH=") for entry in baked if entry.startswith("PYTHONPATH=")]
+        return {"PYTHONPATH": ":".join([f"{INSIDE}/emulation", *before])}
+
+
+def _archive(files: Mapping[str, bytes]) -> bytes:
+    """A tar of our files as they lie inside: the probes, and `files` by path below INSIDE."""
+    inside = {
+        str(file.relative_to(PROBES)): file.read_bytes()
+        for file in sorted(PROBES.rglob("*"))
+        if file.suffix in {".py", ".sh"}
+    }
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for path, content in {**inside, **files}.items():
+            entry = tarfile.TarInfo(f"{INSIDE.removeprefix('/')}/{path}")
+            entry.size = len(content)
+            entry.mode = 0o600 if path.startswith(SECRETS) else 0o644
+            tar.addfile(entry, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def owner() -> str:
+    """This process, told apart from every other one: PID namespace, PID, start time."""
+    stat = Path("/proc/self/stat").read_text("ascii", "replace").rpartition(")")[2].split()
+    return f"{Path('/proc/self/ns/pid').readlink()} {os.getpid()} {stat[19]}"
+
+
+def sweep(client: "DockerClient") -> list[str]:
+    """Remove what a killed run left behind, never what a living one uses; returns the names."""
+    from docker.errors import NotFound
+
+    label: dict[str, str | list[str] | bool] = {"label": f"{LABEL}={OURS[LABEL]}"}
+    containers = client.containers.list(all=True, filters=label, ignore_removed=True)
+    removed: list[str] = []
+    for container in containers:
+        if _abandoned(container.labels):
+            with suppress(NotFound):  # another run sweeps too
+                container.remove(force=True, v=True)
+                removed.append(str(container.name))
+    for network in client.networks.list(filters=label):
+        if _abandoned(network.attrs["Labels"]):
+            with suppress(NotFound):
+                network.remove()
+                removed.append(str(network.name))
+    return removed
+
+
+def _abandoned(labels: Mapping[str, str]) -> bool:
+    """Whether the process that made it is gone; one of another PID namespace cannot be seen and counts as alive."""
+    space, pid, start = (*labels.get(OWNER, "").split(), "", "", "")[:3]
+    if space != str(Path("/proc/self/ns/pid").readlink()):
+        return False
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
+    except OSError:
+        return True
+    return stat[19] != start

@@ -1,0 +1,158 @@
+"""Check `launcher`: what an unmodified launch-cluster.sh of any era needs of an image (launcher contract 2.6)."""
+
+import posixpath
+import shlex
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pipeline.checks.answers import ATTEMPTS, Answer
+from pipeline.checks.boxes import INSIDE, Box, BoxError, Said, Yard
+from pipeline.checks.node_script import script_faults
+from pipeline.checks.python import crashed
+from pipeline.checks.verdict import Verdict, crash_verdict, emulator_crashed, judge
+
+NAME = "launcher"
+MARK = "@@fact "
+WITHIN = 300
+ENTRYPOINT_WITHIN = 60
+LIBRARIES = {"libibverbs.so.1": "libibverbs1", "librdmacm.so.1": "librdmacm1"}
+QUESTIONS = ("import:vllm", *(f"library:{name}" for name in LIBRARIES), "serve-options", "ray-options", "dashboard")
+COREUTILS = ("sleep", "mkdir", "touch", "chmod", "cat", "rm", "grep", "sed")
+TOOLS = ("ray", "vllm", "python3", "git", "curl", "patch", "earlyoom")
+# What only a node can know of itself, and the launcher or run-cluster-node.sh sets.
+OF_A_NODE = (
+    "VLLM_HOST_IP", "MN_IF_NAME", "UCX_NET_DEVICES", "NCCL_SOCKET_IFNAME", "NCCL_IB_HCA",
+    "OMPI_MCA_btl_tcp_if_include", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME",
+)  # fmt: skip
+
+
+def inspect_faults(about: Mapping[str, Any], platform: str) -> list[str]:
+    """What the image's own description shows; `about` is the engine's."""
+    config = about["Config"] or {}
+    is_platform = f"{about['Os']}/{about['Architecture']}"
+    faults = []
+    if is_platform != platform:
+        faults.append(f"the image is for {is_platform}, but image.yaml says {platform}")
+    if config.get("User") not in (None, "", "root", "0", "0:0", "root:root"):
+        faults.append(f"USER is {config['User']}: launchers write /root/.bashrc, so it must be root")
+    for entry in config.get("Env") or []:
+        name = entry.partition("=")[0]
+        if name in OF_A_NODE or name.startswith("RAY_"):
+            faults.append(f"{entry!r} is baked into ENV: it differs from node to node, and the launcher sets it")
+    return faults
+
+
+def entrypoint_faults(yard: Yard, about: Mapping[str, Any]) -> list[str]:
+    """Whether an ENTRYPOINT hands over to the command it is given; the launcher of the first eras keeps it."""
+    entrypoint = (about["Config"] or {}).get("Entrypoint") or []
+    if not entrypoint or entrypoint == [""]:
+        return []
+    said = f"ENTRYPOINT {shlex.join(entrypoint)}"
+    remedy = 'have none, or one that ends in exec "$@"'
+    try:
+        with yard.box("entrypoint", entrypoint=True) as box:
+            runs = _first_process(box)
+    except BoxError as error:
+        return [f"{said}: {error}; {remedy}"]
+    if runs.endswith("sleep infinity"):
+        return []
+    return [f"{said} ignores the command it is given: `sleep infinity` {runs}; {remedy}"]
+
+
+def _first_process(box: Box) -> str:
+    """What became of `sleep infinity`: its command line once it is the first process, else what is there instead."""
+    deadline = time.monotonic() + ENTRYPOINT_WITHIN
+    runs = ""
+    while time.monotonic() < deadline:
+        box.container.reload()
+        state = box.container.attrs["State"]
+        if not state["Running"]:
+            last = " / ".join(box.output().strip().splitlines()[-2:])
+            return f"ended with status {state['ExitCode']} ({last})"
+        top = box.container.top(ps_args="-eo pid,args")["Processes"]
+        runs = next((args for pid, args in top if int(pid) == state["Pid"]), "")
+        if runs.endswith("sleep infinity"):
+            return runs
+        time.sleep(0.5)
+    return f"became `{runs}`"
+
+
+def collect(box: Box) -> tuple[dict[str, str], Said]:
+    """The facts of the shell probe, asked again if the emulator crashes; and what it said last."""
+    said = Said(None, "")
+    for _ in range(ATTEMPTS):
+        said = box.run(["bash", f"{INSIDE}/launcher_facts.sh"], within=WITHIN)
+        if not emulator_crashed(said.status, said.text):
+            break
+    pairs = [line.removeprefix(MARK).split("=", 1) for line in said.text.splitlines() if line.startswith(MARK)]
+    return dict(pairs), said
+
+
+def verdict(
+    facts: Mapping[str, str], said: Said, answers: Mapping[str, Answer], earlier: list[str], workdir: str
+) -> Verdict:
+    """The verdict; `earlier` are the faults seen from outside."""
+    if emulator_crashed(said.status, said.text):
+        return crash_verdict(NAME, "launcher_facts.sh", ATTEMPTS)
+    if verdict := crashed(NAME, answers, QUESTIONS):
+        return verdict
+    faults = [*earlier]
+    if "uid" not in facts:
+        faults.append(f"bash does not run in the image: {said.text.strip()[-300:] or said.status}")
+    else:
+        faults += [*_user_faults(facts, workdir), *_tool_faults(facts), *_path_faults(facts, answers["import:vllm"])]
+        faults += script_faults(facts)
+        if said.status != 0:
+            faults.append(f"the shell probe ended with {said.status}: {said.text.strip()[-300:]}")
+    faults += _answer_faults(answers)
+    return judge(NAME, faults, "an unmodified launch-cluster.sh of any era can drive it")
+
+
+def _user_faults(facts: Mapping[str, str], workdir: str) -> Iterator[str]:
+    if facts["uid"] != "0":
+        yield f"commands run as user {facts['uid']}, not as root"
+    if facts["home"] != "/root":
+        yield f"HOME is {facts['home'] or 'not set'}, not /root, whose .bashrc launchers read: set it in env:"
+    if facts["workdir"] != workdir:
+        yield f"WORKDIR is {facts['workdir']}, but image.yaml says {workdir}"
+    folders = [name.removeprefix("writable:") for name, value in facts.items() if name.startswith("writable:")]
+    for folder in folders:
+        if facts[f"writable:{folder}"] != "yes":
+            yield f"{folder} is missing or cannot be written to"
+
+
+def _tool_faults(facts: Mapping[str, str]) -> Iterator[str]:
+    for tool in (*COREUTILS, *TOOLS):
+        if not facts.get(f"tool:{tool}"):
+            yield f"{tool} is not on the PATH of `docker exec … bash -c`: add it, or add its folder to PATH in env:"
+    if not facts.get("tool:uv") and not facts.get("tool:pip"):
+        yield "neither uv nor pip is on PATH: mods of the launcher install packages with one of them"
+    for tool in ("ray", "vllm"):
+        if broken := facts.get(f"broken:{tool}"):
+            yield f"{tool} cannot start: its first line is {broken!r}, and that interpreter is not in the image"
+    if facts["rdma-core"] != "yes":
+        yield "rdma-core is not in the image: add it to the packages of its base"
+
+
+def _path_faults(facts: Mapping[str, str], vllm: Answer) -> Iterator[str]:
+    wanted = "/usr/local/lib/python3.12/dist-packages"
+    if not facts["vllm312"]:
+        yield f"{wanted}/vllm is not there, where mods of the launcher patch it: link that folder to the real one"
+    elif not vllm.error and posixpath.dirname(vllm.value["real"]) != facts["vllm312"]:
+        yield f"{wanted}/vllm is {facts['vllm312']}, but Python imports {vllm.value['real']}"
+    for name, content in facts.items():
+        if name.startswith("hidden:") and content:
+            yield f"{name.removeprefix('hidden:')} holds {content[:80]}: the launcher mounts a folder over it"
+
+
+def _answer_faults(answers: Mapping[str, Answer]) -> Iterator[str]:
+    for name, package in LIBRARIES.items():
+        if error := answers[f"library:{name}"].error:
+            yield f"{name} does not load ({error}): add {package} to the packages of the base"
+    if error := answers["serve-options"].error:
+        yield f"`vllm serve` does not take --nnodes --node-rank --master-addr --master-port --headless: {error}"
+    if error := answers["ray-options"].error:
+        yield f"`ray start` does not take the options that launchers give it: {error}"
+    if error := answers["dashboard"].error:
+        yield f"Ray's dashboard is not there ({error}): require ray[default]"

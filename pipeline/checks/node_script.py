@@ -1,0 +1,88 @@
+"""Judges how run-cluster-node.sh behaved when launcher_facts.sh called it (launcher contract 2.1)."""
+
+from collections.abc import Iterator, Mapping
+
+SCRIPT = "run-cluster-node.sh"
+# The calls in launcher_facts.sh that must work: what they gave, and what Ray must then be told.
+CALLS = {
+    "head": ("10.0.0.1", ("--head", "--port 6379")),
+    "node": ("10.0.0.2", ("--address=10.0.0.1:6379",)),
+}
+INTERFACES = (
+    "MN_IF_NAME", "UCX_NET_DEVICES", "NCCL_SOCKET_IFNAME", "OMPI_MCA_btl_tcp_if_include", "GLOO_SOCKET_IFNAME",
+    "TP_SOCKET_IFNAME",
+)  # fmt: skip
+ADDRESSES = ("VLLM_HOST_IP", "RAY_NODE_IP_ADDRESS", "RAY_OVERRIDE_NODE_IP_ADDRESS")
+REFUSALS = {
+    "unknown": "an unknown option",
+    "nothing": "a call without its mandatory options",
+    "no-head-ip": "role node without --head-ip",
+}
+
+
+def script_faults(facts: Mapping[str, str]) -> Iterator[str]:
+    """What the script does otherwise than launchers expect; `facts` as the shell probe wrote them."""
+    if "script" in facts:
+        there = "is not in" if facts["script"] == "missing" else "is not executable in"
+        yield (
+            f"./{SCRIPT} {there} the working folder: launchers of the first era start it there"
+            " (stat: no such file); ship it in the image's files/"
+        )
+    if "script:first" not in facts:
+        return
+    if "bash" not in facts["script:first"]:
+        yield f"{SCRIPT} does not begin with a line for bash, but with {facts['script:first']!r}"
+    for call, what in REFUSALS.items():
+        yield from _refusal_faults(facts, call, what)
+    for call in CALLS:
+        yield from _call_faults(facts, call)
+    yield from _bashrc_faults(facts.get("bashrc", ""))
+
+
+def _refusal_faults(facts: Mapping[str, str], call: str, what: str) -> Iterator[str]:
+    status = facts.get(f"call:{call}:status")
+    if status != "1" or facts.get(f"call:{call}:argv"):
+        yield f"{SCRIPT} ends with status {status} on {what}, not with 1 before Ray starts"
+    elif call == "unknown" and "usage" not in facts.get(f"call:{call}:output", "").lower():
+        yield f"{SCRIPT} does not show its usage on {what}"
+
+
+def expected_env(address: str) -> dict[str, str]:
+    """What the script must export for a node with this address, as launcher_facts.sh calls it."""
+    return {
+        **dict.fromkeys(ADDRESSES, address),
+        **dict.fromkeys(INTERFACES, "eth7"),
+        "NCCL_IB_HCA": "mlx7,mlx8",
+        "NCCL_IB_DISABLE": "0",
+        "RAY_memory_monitor_refresh_ms": "0",
+    }
+
+
+def _call_faults(facts: Mapping[str, str], call: str) -> Iterator[str]:
+    address, options = CALLS[call]
+    argv = facts.get(f"call:{call}:argv", "").strip()
+    if not argv:
+        output = facts.get(f"call:{call}:output", "")
+        yield f"{SCRIPT} as {call} does not start Ray (status {facts.get(f'call:{call}:status')}): {output[:200]}"
+        return
+    wanted = ("start", "--block", *options, f"--node-ip-address {address}")
+    for option in wanted:
+        if f" {option} " not in f" {argv} " and f" {option.replace(' ', '=')} " not in f" {argv} ":
+            yield f"{SCRIPT} as {call} starts Ray without {option}: ray {argv}"
+    if facts.get(f"call:{call}:parent") != "timeout":
+        yield f"{SCRIPT} as {call} does not exec Ray: signals to the container would not reach it"
+    env = facts.get(f"call:{call}:env", "")
+    for name, value in expected_env(address).items():
+        if f'{name}="{value}"' not in env:
+            yield f"{SCRIPT} as {call} does not export {name}={value}"
+
+
+def _bashrc_faults(bashrc: str) -> Iterator[str]:
+    """The script ran twice: first with the head's address, then with the node's."""
+    address = CALLS["node"][0]
+    if bashrc.count("export VLLM_HOST_IP=") != 1 or "10.0.0.2" not in bashrc.partition("VLLM_HOST_IP=")[2][:12]:
+        yield f"{SCRIPT} does not keep VLLM_HOST_IP={address} in ~/.bashrc, once and up to date"
+    after = bashrc.partition("export VLLM_HOST_IP=")[2]
+    for name in sorted(expected_env(address).keys() - {"VLLM_HOST_IP"}):
+        if f"export {name}=" not in after:
+            yield f"{SCRIPT} does not keep {name} in ~/.bashrc below VLLM_HOST_IP, from where launchers read on"

@@ -1,0 +1,174 @@
+"""Check `ray`: a head starts, a second container joins it, `ray status` shows both, both stop clean.
+
+Ray is started as launch-cluster.sh of the later eras does (launcher contract 2.2), with two things of our own: token
+authentication, and one accelerator a node declared by hand, since no container of this check has a device.
+"""
+
+import re
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
+
+from pipeline import procs
+from pipeline.checks.boxes import INSIDE, SECRETS, Box, BoxError, Yard
+from pipeline.checks.verdict import Verdict, crash_verdict, emulator_crashed, judge
+from pipeline.errors import Cancelled
+from pipeline.log import Log
+
+NAME = "ray"
+ATTEMPTS = 3
+PORT = 29501
+START_WITHIN = 240
+STATUS_WITHIN = 120
+STOP_WITHIN = 120
+NODES = 2
+TOKEN = f"{SECRETS}ray-token"
+STARTED = "Ray runtime started"
+# Ray gives its raylet 30 s, which is written into its code (ray/_private/node.py); a busy machine misses that.
+TOO_SLOW = "timed out during startup"
+OF_RAY = re.compile(r"/raylet/raylet|gcs_server|dashboard/(agent|dashboard)\.py|ray start")
+FLAGS = "--object-store-memory 1073741824 --num-cpus 2 --num-gpus 1 --disable-usage-stats"
+
+
+class _Fault(Exception):
+    """The check fails for this reason; `again`: a fresh pair of containers may do better."""
+
+    def __init__(self, reason: str, *, crashed: bool = False, again: bool = False) -> None:
+        super().__init__(reason)
+        self.crashed = crashed
+        self.again = again
+
+
+def check(yard: Yard, log: Log) -> Verdict:
+    """The verdict, after up to ATTEMPTS pairs of containers where the emulator crashed or Ray was too slow."""
+    last = _Fault("")
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            with ExitStack() as stack:
+                head, worker = _pair(yard, stack)
+                found = _cluster(head, worker, log)
+        except _Fault as fault:
+            log.line(f"ray: {fault} (attempt {attempt} of {ATTEMPTS})")
+            if not fault.again and not fault.crashed:
+                return judge(NAME, [str(fault)], "")
+            last = fault
+        else:
+            return judge(NAME, [], found)
+    return crash_verdict(NAME, str(last), ATTEMPTS) if last.crashed else judge(NAME, [str(last)], "")
+
+
+def _pair(yard: Yard, stack: ExitStack) -> tuple[Box, Box]:
+    network = stack.enter_context(yard.network())
+    files = {TOKEN: secrets.token_hex(32).encode()}
+    env = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": f"{INSIDE}/{TOKEN}"}
+    try:
+        head, worker = (
+            stack.enter_context(yard.box(role, network=network, files=files, env=env)) for role in ("head", "worker")
+        )
+    except BoxError as error:
+        raise _Fault(str(error)) from error
+    return head, worker
+
+
+def _cluster(head: Box, worker: Box, log: Log) -> str:
+    """Start, look, stop; returns what `ray status` showed. Raises _Fault."""
+    at = head.address()
+    starts = {
+        "head": f"ray start --block --head --port {PORT} {FLAGS} --node-ip-address {at} --include-dashboard=false",
+        "worker": f"ray start --block --address={at}:{PORT} {FLAGS} --node-ip-address {worker.address()}",
+    }
+    running: dict[str, tuple[Box, str]] = {}
+    for role, box in (("head", head), ("worker", worker)):
+        begun = time.monotonic()
+        running[role] = box, _begin(box, starts[role])
+        _wait(partial(_started, running, role), START_WITHIN, f"the {role} did not start")
+        log.line(f"ray: {role} started after {time.monotonic() - begun:.0f} s")
+    shown = _status(head, log)
+    _stop({"head": head, "worker": worker}, log)
+    return shown
+
+
+def _begin(box: Box, command: str) -> str:
+    address = box.address()
+    own = dict.fromkeys(("VLLM_HOST_IP", "RAY_NODE_IP_ADDRESS", "RAY_OVERRIDE_NODE_IP_ADDRESS"), address)
+    env = {**own, "RAY_memory_monitor_refresh_ms": "0", "RAY_num_prestart_python_workers": "0"}
+    return box.begin(["bash", "-c", f"{command} >> /proc/1/fd/1 2>&1"], env=env)
+
+
+def _started(running: Mapping[str, tuple[Box, str]], role: str) -> bool:
+    """Whether the node of this role is up. Raises _Fault once any `ray start` has ended."""
+    for name, (box, made) in running.items():
+        status = box.status(made)
+        if status is not None:
+            output = box.output()
+            slow = TOO_SLOW in output
+            why = "Ray gives its raylet 30 s to start, and it took longer" if slow else _last(output)
+            raise _Fault(
+                f"the {name}'s `ray start` ended with status {status}: {why}",
+                crashed=emulator_crashed(status, output),
+                again=slow,
+            )
+    return STARTED in running[role][0].output()
+
+
+def _wait(ready: Callable[[], bool], within: float, failure: str) -> None:
+    deadline = time.monotonic() + within
+    while not ready():
+        if procs.cancelled():
+            raise Cancelled("interrupted")
+        if time.monotonic() > deadline:
+            raise _Fault(f"{failure} within {within:g} s", again=True)
+        time.sleep(1)
+
+
+def _status(head: Box, log: Log) -> str:
+    """What `ray status`, asked as launchers do, says of nodes and accelerators. Raises _Fault."""
+    deadline = time.monotonic() + STATUS_WITHIN
+    while True:
+        said = head.run(["bash", "-c", "ray status"], within=STATUS_WITHIN)
+        if emulator_crashed(said.status, said.text):
+            raise _Fault("`ray status`", crashed=True)
+        nodes, accelerators = read_status(said.text)
+        log.line(f"ray: {nodes} nodes, {accelerators:g} accelerators")
+        if said.status == 0 and nodes == NODES and accelerators == NODES:
+            return f"{nodes} nodes, {accelerators:g} accelerators, both stopped clean"
+        if time.monotonic() > deadline:
+            break
+    if said.status != 0:
+        raise _Fault(f"`ray status` ended with status {said.status}: {_last(said.text)}")
+    raise _Fault(f"`ray status` shows {nodes} nodes and {accelerators:g} accelerators, not {NODES} and {NODES}")
+
+
+def read_status(text: str) -> tuple[int, float]:
+    """Active nodes and accelerators in the output of `ray status`."""
+    active = text.partition("Active:")[2].partition("Pending:")[0]
+    gpus = re.search(r"^\s*[\d.]+/([\d.]+) GPU", text, re.MULTILINE)
+    return len(re.findall(r"^\s*\d+ node_", active, re.MULTILINE)), float(gpus[1]) if gpus else 0.0
+
+
+def _stop(boxes: Mapping[str, Box], log: Log) -> None:
+    """Stop both nodes at once, and see that nothing of Ray is left. Raises _Fault."""
+    with ThreadPoolExecutor(len(boxes)) as pool:
+        stops = {
+            role: pool.submit(box.run, ["bash", "-c", "ray stop"], within=STOP_WITHIN) for role, box in boxes.items()
+        }
+    for role, box in boxes.items():
+        said = stops[role].result()
+        if emulator_crashed(said.status, said.text):
+            raise _Fault("`ray stop`", crashed=True)
+        if said.status != 0:
+            raise _Fault(f"`ray stop` of the {role} ended with status {said.status}: {_last(said.text)}")
+        _wait(partial(_quiet, box), 15, f"after `ray stop` the {role} still runs Ray")
+    log.line("ray: both stopped")
+
+
+def _quiet(box: Box) -> bool:
+    return not any(OF_RAY.search(args) for args in box.processes())
+
+
+def _last(output: str) -> str:
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return " / ".join(lines[-3:])[-500:] or "no output"

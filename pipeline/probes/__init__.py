@@ -1,0 +1,1 @@
+"""What runs inside images: the standard library, and what is there."""

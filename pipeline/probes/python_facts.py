@@ -1,0 +1,172 @@
+"""Answers questions about the Python side of an image from inside it: one process, so that torch and vLLM load once.
+
+Called with a list of questions as JSON: `python3 python_facts.py '["versions", "import:torch", …]'`. Each question is
+announced before it is worked on, and its answer written as soon as it is there, in lines that begin with MARK: what
+else libraries print does not matter, and if the process dies the last announced question says over what.
+
+It runs in foreign images: the standard library only, and what a question itself is about.
+"""
+
+import importlib
+import json
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+MARK = "@@tandem "
+# Of the launcher's eras (launcher contract 2.1 to 2.4).
+MULTI_NODE = ["--nnodes", "2", "--node-rank", "1", "--master-addr", "10.0.0.1", "--master-port", "29501", "--headless"]
+RAY_START = {
+    "head, until 2026-03-11": "--block --head --port 6379 --node-ip-address 10.0.0.1 --include-dashboard=True"
+    " --dashboard-host 0.0.0.0 --dashboard-port 8265 --disable-usage-stats",
+    "head, since": "--block --head --port 29501 --object-store-memory 1073741824 --num-cpus 2"
+    " --node-ip-address 10.0.0.1 --include-dashboard=false --disable-usage-stats",
+    "worker": "--block --address=10.0.0.1:29501 --object-store-memory 1073741824 --num-cpus 2"
+    " --node-ip-address 10.0.0.2 --disable-usage-stats",
+}
+
+
+def versions(_: str) -> list[list[str]]:
+    """Every distribution on the path: name, version, folder."""
+    from importlib.metadata import distributions
+
+    return [
+        [str(found.metadata["Name"]), found.version, str(found.locate_file(""))]
+        for found in distributions()
+        if found.metadata["Name"]
+    ]
+
+
+def import_module(name: str) -> dict[str, str]:
+    """The module's version, and its file with links resolved."""
+    module = importlib.import_module(name)
+    file = str(module.__file__)
+    return {"version": str(getattr(module, "__version__", "")), "real": os.path.realpath(file)}
+
+
+def library(name: str) -> str:
+    """Loads a shared library by its name."""
+    import ctypes
+
+    ctypes.CDLL(name)
+    return name
+
+
+def registry(architecture: str) -> dict[str, Any]:
+    """What vLLM's own registry says of an architecture: listed, inspected, loaded; if not, where its file is."""
+    module: Any = importlib.import_module("vllm.model_executor.models.registry")
+    # vLLM inspects a class in a process of its own so as not to initialise CUDA in this one; nothing here minds, and
+    # that process would import torch and vLLM again for every class.
+    if hasattr(module, "_run_in_subprocess"):
+        module._run_in_subprocess = lambda function: function()  # noqa: SLF001
+    models = module.ModelRegistry.models
+    file = Path(str(module.__file__))
+    found: dict[str, Any] = {
+        "looks_in": str(file),
+        "known": len(models),
+        "listed": architecture in module.ModelRegistry.get_supported_archs(),
+    }
+    if not found["listed"]:
+        return {**found, "files": _defining(file.parent, architecture)}
+    try:
+        models[architecture].inspect_model_cls()
+        loaded = models[architecture].load_model_cls()
+    except Exception as error:
+        traceback.print_exc()
+        return {**found, "fails": f"{type(error).__name__}: {error}"}
+    return {**found, "loaded": f"{loaded.__module__}.{loaded.__qualname__}"}
+
+
+def _defining(folder: Path, class_name: str) -> list[str]:
+    pattern = re.compile(rf"^class {re.escape(class_name)}\b", re.MULTILINE)
+    files = sorted(folder.glob("**/*.py"))
+    return [str(file) for file in files if pattern.search(file.read_text("utf-8", "replace"))]
+
+
+def config(folder: str) -> dict[str, Any]:
+    """What vLLM's own configuration parser makes of the config.json in a folder, beside what the file says."""
+    said = json.loads(Path(folder, "config.json").read_text("utf-8"))
+    module: Any = importlib.import_module("vllm.transformers_utils.config")
+    parsed = module.get_config(folder, trust_remote_code=False)
+    text = parsed.get_text_config()
+    wanted = said.get("text_config", said)
+    return {
+        "class": f"{type(parsed).__module__}.{type(parsed).__qualname__}",
+        "architectures": list(parsed.architectures or ()),
+        "differs": [
+            [key, value, getattr(text, key, None)]
+            for key, value in sorted(wanted.items())
+            if type(value) is int and getattr(text, key, None) != value
+        ],
+    }
+
+
+def serve_options(_: str) -> dict[str, Any]:
+    """The multi-node options of `vllm serve`, as its parser understands them."""
+    arguments: Any = importlib.import_module("vllm.entrypoints.openai.cli_args")
+    parser = arguments.make_arg_parser(arguments.FlexibleArgumentParser())
+    parsed = parser.parse_args(["model", *MULTI_NODE])
+    return {name: getattr(parsed, name) for name in ("nnodes", "node_rank", "master_addr", "master_port", "headless")}
+
+
+def ray_options(_: str) -> list[str]:
+    """The command lines of `ray start` that launchers use, parsed and not run."""
+    module: Any = importlib.import_module("ray.scripts.scripts")
+    for options in RAY_START.values():
+        module.start.make_context("start", options.split())
+    return list(RAY_START)
+
+
+def dashboard(_: str) -> str:
+    """What the extra of ray[default] brings."""
+    module = importlib.import_module("ray.dashboard.optional_deps")
+    return str(module.__file__)
+
+
+QUESTIONS: dict[str, Callable[[str], Any]] = {
+    "versions": versions,
+    "library": library,
+    "import": import_module,
+    "registry": registry,
+    "config": config,
+    "serve-options": serve_options,
+    "ray-options": ray_options,
+    "dashboard": dashboard,
+}
+
+
+def answer(question: str) -> dict[str, Any]:
+    """The answer to one question (`kind` or `kind:argument`), or the reason that there is none."""
+    kind, _, argument = question.partition(":")
+    try:
+        return {"question": question, "value": QUESTIONS[kind](argument)}
+    # Whatever a library raises, SystemExit of a parser included, is this question's answer and not the next one's.
+    except BaseException as error:
+        traceback.print_exc()
+        return {"question": question, "error": f"{type(error).__name__}: {error}"}
+
+
+def main(questions: list[str]) -> None:
+    """Answer the questions in their order."""
+    # Libraries may point stdout elsewhere; the answers keep the first one.
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+
+    def say(record: dict[str, Any]) -> None:
+        sys.stdout.flush()
+        out.write(f"\n{MARK}{json.dumps(record)}\n")
+        out.flush()
+
+    say({"pid": os.getpid()})
+    for question in questions:
+        say({"asked": question})
+        say(answer(question))
+    # Not by return: what threads and libraries do at exit is no part of any answer.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))
