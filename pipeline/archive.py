@@ -1,0 +1,79 @@
+"""Tar files that depend on names, contents and one epoch only: what the build's steps hand on instead of folders.
+
+Owner, mode and time are written as they shall be in the image, so neither the umask nor the clock of the build machine
+can reach it, and BuildKit has one file to take over instead of thousands.
+"""
+
+import hashlib
+import io
+import tarfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+CHUNK = 1 << 20
+# Folders that a base has with other modes than 0755, and that a layer of ours must not change.
+MODES = {"tmp": 0o1777, "var/tmp": 0o1777, "root": 0o700}
+
+
+class _Hashing:
+    """A file that is written once and hashed on its way."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("wb")
+        self._hash = hashlib.sha256()
+        self._size = 0
+
+    def write(self, data: bytes) -> int:
+        self._hash.update(data)
+        self._size += len(data)
+        return self._file.write(data)
+
+    def tell(self) -> int:
+        return self._size
+
+    def close(self) -> str:
+        self._file.close()
+        return self._hash.hexdigest()
+
+
+def write(into: Path, members: Mapping[str, Path | bytes], epoch: int, folders: Iterable[str] = ()) -> str:
+    """Write a tar of `members` (path in the image → file, link or content) and of every folder above them.
+
+    All belong to root, with mtime `epoch`; folders and what its owner may execute get 0755, other files 0644.
+    Returns the archive's SHA-256. The same members give the same bytes.
+    """
+    sink = _Hashing(into)
+    try:
+        with tarfile.open(fileobj=sink, mode="w", format=tarfile.GNU_FORMAT, copybufsize=CHUNK) as tar:  # type: ignore[call-overload]  # writing needs write() and tell() only
+            for name in sorted({*members, *_above(members), *folders, *_above(folders)}):
+                _add(tar, name, members.get(name), epoch)
+    finally:
+        digest = sink.close()
+    into.chmod(0o644)
+    return digest
+
+
+def _above(names: Iterable[str]) -> set[str]:
+    return {str(folder) for name in names for folder in PurePosixPath(name).parents if str(folder) != "."}
+
+
+def _add(tar: tarfile.TarFile, name: str, content: Path | bytes | None, epoch: int) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.mtime = epoch
+    entry.mode = 0o644
+    if content is None:
+        entry.type, entry.mode = tarfile.DIRTYPE, MODES.get(name, 0o755)
+        tar.addfile(entry)
+    elif isinstance(content, bytes):
+        entry.size = len(content)
+        tar.addfile(entry, io.BytesIO(content))
+    elif content.is_symlink():
+        entry.type, entry.mode, entry.linkname = tarfile.SYMTYPE, 0o777, str(content.readlink())
+        tar.addfile(entry)
+    else:
+        with content.open("rb") as file:
+            status: Any = content.stat()
+            entry.size = status.st_size
+            entry.mode = 0o755 if status.st_mode & 0o100 else 0o644
+            tar.addfile(entry, file)

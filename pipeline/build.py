@@ -1,0 +1,141 @@
+"""rootfs + layers of wheels + our own files → an image in the engine's store, known by one digest.
+
+BuildKit copies and nothing else: the archives already have the owners, modes and times that the image shall have.
+"""
+
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline import archive, buildkit, engine, lockfile, own
+from pipeline.errors import ConfigError, TandemError
+from pipeline.interpreter import interpreter
+from pipeline.lockfile import Lock
+from pipeline.log import Log, step
+from pipeline.models import Image
+from pipeline.wheels import SUMMARY
+
+LAYERS, SETTINGS = "#: layers", "#: settings"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """What an image is put together from: the rootfs tar, the folder of wheels.make(), and dockerfiles/<image>."""
+
+    base: Path
+    wheels: Path
+    folder: Path
+
+
+def make(
+    name: str, image: Image, locked: Lock, parts: Parts, tag: str, scratch: Path, log: Log, *, cache: bool = True
+) -> dict[str, Any]:
+    """Build an image and tag it; the engine must have the containerd image store.
+
+    Returns `digest` (of the manifest: the image's ID in that store), `tag`, `platform`, `diff_ids` (of the layers
+    uncompressed, in order) and `size` in bytes. With `cache` off, BuildKit does all of it anew.
+    Raises ConfigError for a Dockerfile without its marks, TandemError for what BuildKit refuses.
+    """
+    context = scratch / "context"
+    context.mkdir()
+    layers = _stage(name, image, locked, parts, context, log)
+    text = dockerfile(parts.folder / "Dockerfile", image, layers)
+    (context / "Dockerfile").write_text(text, encoding="utf-8")
+    with step(log, f"building {tag}"):
+        digest = buildkit.build(
+            context,
+            platform=locked.platform,
+            epoch=locked.epoch,
+            labels=labels(name, locked),
+            tag=tag,
+            log=log,
+            cache=cache,
+        )
+    return verified(digest, tag, locked.platform)
+
+
+def verified(digest: str, tag: str, platform: str) -> dict[str, Any]:
+    """What the engine's store holds under a digest. Raises TandemError unless it is the image that was built."""
+    found = engine.image("local", digest)
+    if found is None or found["Id"] != digest:
+        raise TandemError(
+            f"{tag}: buildx made {digest}, but the image store does not have it",
+            hint="the engine needs the containerd image store: ./doitw host",
+        )
+    made = f"{found['Os']}/{found['Architecture']}"
+    if made != platform:
+        raise TandemError(f"{tag}: built for {made}, not for {platform}")
+    return {
+        "digest": digest,
+        "tag": tag,
+        "platform": platform,
+        "diff_ids": found["RootFS"]["Layers"],
+        "size": found["Size"],
+    }
+
+
+def dockerfile(template: Path, image: Image, layers: Sequence[str]) -> str:
+    """The image's Dockerfile with its two marks filled in: the wheels' layers; environment and working folder."""
+    try:
+        text = template.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{template}: {error.strerror}") from error
+    settings = [f"ENV {key}={_quoted(image.env[key])}" for key in sorted(image.env)]
+    fillings = {
+        SETTINGS: [f"WORKDIR {image.workdir}", *settings],
+        LAYERS: [f"ADD --link {layer}.tar /" for layer in layers],
+    }
+    lines: list[str] = []
+    for line in text.splitlines():
+        lines += fillings.pop(line.strip(), [line])
+    if fillings:
+        raise ConfigError(f"{template}: it has no line {' and no line '.join(map(repr, fillings))}")
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(value: str) -> str:
+    return '"' + re.sub(r'(["\\$])', r"\\\1", value) + '"'
+
+
+def labels(name: str, locked: Lock) -> dict[str, str]:
+    """What the image says of itself: no times, no host names."""
+    return {
+        "org.opencontainers.image.title": name,
+        "org.opencontainers.image.base.name": f"debian:{locked.suite}",
+        "tandem.lock": "sha256:" + identity(locked),
+        "tandem.python": locked.python,
+    }
+
+
+def identity(locked: Lock) -> str:
+    """A hash over what a lock pins, as hex."""
+    # Spelled out by hand: a field added later must not change the digests of images.
+    text = [locked.platform, locked.python, str(locked.epoch), lockfile.columns(locked.debs)]
+    text += [f"{wheel.name} {wheel.version} {wheel.sha256}" for wheel in sorted(locked.wheels)]
+    return hashlib.sha256("\n".join(text).encode()).hexdigest()
+
+
+def _stage(name: str, image: Image, locked: Lock, parts: Parts, context: Path, log: Log) -> tuple[str, ...]:
+    """Put every archive into the build context; returns the names of the wheels' layers in order."""
+    layers = tuple(layer["name"] for layer in json.loads((parts.wheels / SUMMARY).read_text(encoding="utf-8")))
+    scratch = context.parent
+    python = interpreter(locked, scratch, log)
+    own.write(name, image, locked, parts.folder, python, scratch, context / "own.tar")
+    archive.write(context / "workdir.tar", {}, locked.epoch, folders=[image.workdir.strip("/")])
+    _link(parts.base, context / "base.tar")
+    for layer in layers:
+        _link(parts.wheels / f"{layer}.tar", context / f"{layer}.tar")
+    return layers
+
+
+def _link(source: Path, target: Path) -> None:
+    """Have a file at another place, without writing it again where the file system allows that."""
+    try:
+        target.hardlink_to(source)
+    except OSError:
+        shutil.copyfile(source, target)

@@ -1,0 +1,149 @@
+"""One build by BuildKit, through buildx and python-on-whales: followed line by line, with an end in any case."""
+
+import json
+import os
+import queue
+import re
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipeline import procs
+from pipeline.errors import Cancelled, HostError, TandemError
+from pipeline.log import Log
+
+if TYPE_CHECKING:
+    from python_on_whales import DockerClient
+
+WITHIN = 1800
+STEP = re.compile(r"^#\d+ ")
+TRANSFER = re.compile(r"^#\d+ transferring context: ([\d.]+)(B|kB|MB|GB)")
+UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}
+# Measured: docs/build.md.
+EXPORT = {
+    "type": "image",
+    "oci-mediatypes": "true",
+    "compression": "gzip",
+    "compression-level": "1",
+    "force-compression": "true",
+    "unpack": "true",
+}
+
+
+def build(
+    context: Path,
+    *,
+    platform: str,
+    epoch: int,
+    labels: Mapping[str, str],
+    tag: str,
+    log: Log,
+    cache: bool = True,
+    within: float = WITHIN,
+) -> str:
+    """Build the Dockerfile of a folder into the engine's image store under a tag; returns the manifest's digest.
+
+    The network is off, provenance too; history and config are dated `epoch`. `within` is in seconds. Raises TandemError
+    with BuildKit's own reason, or if it does not end in time, HostError without docker, Cancelled after procs.cancel().
+    """
+    from python_on_whales import DockerException
+
+    metadata, running = context.parent / "metadata.json", context.parent / "running"
+    size = sum(file.stat().st_size for file in context.iterdir())
+    lines = _client(running).buildx.build(
+        context,
+        platforms=[platform],
+        build_args={"SOURCE_DATE_EPOCH": str(epoch)},
+        labels=dict(labels),
+        network="none",
+        provenance=False,
+        cache=cache,
+        output={"name": tag, **EXPORT},
+        metadata_file=metadata,
+        progress="plain",
+        stream_logs=True,
+    )
+    assert isinstance(lines, Iterator)
+    try:
+        _follow(lines, running, log, size, within)
+    except DockerException as error:
+        raise explained(str(error.stderr or error), tag) from error
+    digest = json.loads(metadata.read_text(encoding="utf-8")).get("containerimage.digest")
+    if not digest:
+        raise HostError(f"{tag}: buildx names no digest", hint="./doitw host says which buildx is needed")
+    return str(digest)
+
+
+def _client(running: Path) -> "DockerClient":
+    """A client whose program leaves its process id in a file, for python-on-whales has no time-outs."""
+    from python_on_whales import DockerClient
+
+    return DockerClient(client_call=["sh", "-c", 'echo $$ >"$0" && exec docker "$@"', str(running)])
+
+
+def _follow(lines: Iterator[str], running: Path, log: Log, size: int, within: float) -> None:
+    """Pass lines on to the log until they end; a second without one is told as progress of the newest."""
+    inbox: queue.Queue[str | BaseException | None] = queue.Queue()
+    threading.Thread(target=_read, args=(lines, inbox), daemon=True).start()
+    began = since = time.monotonic()
+    doing = "BuildKit"
+    while True:
+        try:
+            line = inbox.get(timeout=1)
+        except queue.Empty:
+            log.progress(doing, time.monotonic() - since, None, "s")
+        else:
+            if line is None:
+                return
+            if isinstance(line, BaseException):
+                raise line
+            doing, since = _tell(line.rstrip(), doing, log, size), time.monotonic()
+        if procs.cancelled():
+            _end(running)
+            raise Cancelled("interrupted")
+        if time.monotonic() - began > within:
+            _end(running)
+            raise TandemError(f"BuildKit did not end within {within:g} s, last at: {doing}")
+
+
+def _read(lines: Iterator[str], inbox: "queue.Queue[str | BaseException | None]") -> None:
+    try:
+        for line in lines:
+            inbox.put(line)
+        inbox.put(None)
+    except BaseException as error:  # handed over, whatever it is: the other thread waits for it
+        inbox.put(error)
+
+
+def _tell(line: str, doing: str, log: Log, size: int) -> str:
+    """Log a line of BuildKit's; returns what it is doing now, in its words."""
+    if transfer := TRANSFER.match(line):
+        log.progress("handing the layers to BuildKit", float(transfer[1]) * UNITS[transfer[2]], size, "B")
+    if not line:
+        return doing
+    log.line(line)
+    said = STEP.sub("", line)
+    return doing if said.startswith(("DONE", "CACHED", "sha256:")) else said
+
+
+def _end(running: Path) -> None:
+    with suppress(OSError, ValueError):
+        os.kill(int(running.read_text(encoding="utf-8")), signal.SIGTERM)
+
+
+def explained(stderr: str, tag: str) -> TandemError:
+    """What BuildKit or the docker program complained about, in one message."""
+    errors = [line.removeprefix("ERROR: ") for line in stderr.splitlines() if line.startswith("ERROR: ")]
+    reason = errors[-1] if errors else "\n".join(stderr.strip().splitlines()[-3:])
+    reason = reason.removeprefix("failed to solve: ")
+    if "docker: not found" in stderr or "is not a docker command" in stderr:
+        return HostError(f"{tag} cannot be built: {reason}", hint="./doitw host says what is missing")
+    if "no space left on device" in reason:
+        return TandemError(f"{tag}: no space left on the engine's disk", hint="docker system df says what takes it")
+    if "connect to the Docker daemon" in reason:
+        return HostError(f"{tag}: no Docker engine answers", hint="./doitw host says what is missing")
+    return TandemError(f"{tag}: BuildKit says: {reason}")

@@ -1,0 +1,135 @@
+"""Our own files of an image, as one archive: what image.yaml lays over the root, its distributions, its aliases."""
+
+import re
+import shutil
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline import archive, bytecode, tree
+from pipeline.errors import ConfigError
+from pipeline.lockfile import Lock
+from pipeline.models import Image
+
+# Links of a merged /usr: a folder of that name in a layer would take the link's place.
+MERGED = ("bin", "lib", "lib64", "sbin")
+JUNK = re.compile(r"(^|/)(__pycache__|\.git|\.DS_Store)(/|$)|\.pyc$|~$")
+
+
+def write(name: str, image: Image, locked: Lock, folder: Path, python: Sequence[str], scratch: Path, into: Path) -> str:
+    """Write the archive of an image's own files; `folder` is dockerfiles/<image>. Returns its SHA-256.
+
+    `python` starts the locked interpreter. Raises ConfigError that names the key and what it points to.
+    """
+    root = scratch / "own"
+    site = root / tree.packages(locked.python)
+    site.mkdir(parents=True)
+    if image.files:
+        overlay(folder / image.files, root, f"dockerfiles/{name}/image.yaml: files: {image.files}")
+    locked_names = {wheel.name for wheel in locked.wheels}
+    for alias in image.aliases:
+        if tree.normalised(alias.of) not in locked_names:
+            raise ConfigError(f"dockerfiles/{name}/image.yaml: aliases: {alias.name}: {alias.of} is not locked")
+        metadata = _metadata({"name": alias.name, "version": alias.version, "description": alias.reason})
+        _put(site, alias.name, alias.version, {}, {"METADATA": metadata})
+    for entry in image.distributions:
+        where = f"dockerfiles/{name}/image.yaml: distributions: {entry}"
+        distribution(folder / entry, site, root / tree.PREFIX / "bin", where)
+    sources = sorted(str(path.relative_to(site)) for path in site.rglob("*.py"))
+    if sources:
+        bytecode.compile_tree(python, site, "/" + tree.packages(locked.python), sources)
+    members = {
+        path.relative_to(root).as_posix(): path for path in root.rglob("*") if path.is_symlink() or path.is_file()
+    }
+    return archive.write(into, members, locked.epoch)
+
+
+def overlay(source: Path, root: Path, where: str) -> None:
+    """Copy a folder's files and links below `root`. Raises ConfigError for what cannot lie in a layer of ours."""
+    if not source.is_dir():
+        raise ConfigError(f"{where}: no such folder")
+    for path, file in _files(source):
+        top = path.partition("/")[0]
+        if top in MERGED:
+            raise ConfigError(f"{where}: {path}: /{top} is a link in the base", hint=f"put it below usr/{top}/")
+        if not file.is_symlink() and not file.is_file():
+            raise ConfigError(f"{where}: {path}: neither a file nor a link")
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, root / path, follow_symlinks=False)
+
+
+def distribution(folder: Path, site: Path, scripts: Path, where: str) -> None:
+    """Install a pure-Python project: its modules and packages as they are, its metadata from pyproject.toml.
+
+    Nothing of it is run, no network is needed. Raises ConfigError for a project without name, version or modules.
+    """
+    try:
+        project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        name, version = project["name"], project["version"]
+    except (OSError, KeyError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{where}/pyproject.toml: project.name and project.version are needed: {error}") from error
+    modules = {path: file for path, file in _files(folder) if _module(folder, path)}
+    if not modules:
+        raise ConfigError(f"{where}: no module and no package in it")
+    content = {path: file.read_bytes() for path, file in modules.items()}
+    meta = {"METADATA": _metadata(project)}
+    groups = {
+        **({"console_scripts": project["scripts"]} if "scripts" in project else {}),
+        **project.get("entry-points", {}),
+    }
+    if groups:
+        meta["entry_points.txt"] = _entry_points(groups)
+    for script, target in project.get("scripts", {}).items():
+        _script(scripts / script, target)
+    _put(site, name, version, content, meta)
+
+
+def _module(folder: Path, path: str) -> bool:
+    top, _, below = path.partition("/")
+    return (folder / top / "__init__.py").is_file() if below else top.endswith(".py")
+
+
+def _put(site: Path, name: str, version: str, content: Mapping[str, bytes], meta: Mapping[str, str]) -> None:
+    """Write an installed distribution: its files, and its dist-info with WHEEL and RECORD."""
+    info = f"{re.sub(r'[-_.]+', '_', name)}-{version}.dist-info"
+    files = {**content, **{f"{info}/{key}": text.encode() for key, text in meta.items()}}
+    files[f"{info}/WHEEL"] = b"Wheel-Version: 1.0\nGenerator: tandem\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    files[f"{info}/RECORD"] = tree.record(files, f"{info}/RECORD").encode()
+    for path, data in files.items():
+        (site / path).parent.mkdir(parents=True, exist_ok=True)
+        (site / path).write_bytes(data)
+
+
+def _metadata(project: Mapping[str, Any]) -> str:
+    lines = ["Metadata-Version: 2.1", f"Name: {project['name']}", f"Version: {project['version']}"]
+    if summary := project.get("description"):
+        lines.append("Summary: " + " ".join(str(summary).split()))
+    if requires := project.get("requires-python"):
+        lines.append(f"Requires-Python: {requires}")
+    lines += [f"Requires-Dist: {requirement}" for requirement in project.get("dependencies", ())]
+    return "\n".join(lines) + "\n"
+
+
+def _entry_points(groups: Mapping[str, Mapping[str, str]]) -> str:
+    blocks = []
+    for group in sorted(groups):
+        lines = [f"{key} = {groups[group][key]}" for key in sorted(groups[group])]
+        blocks.append("\n".join([f"[{group}]", *lines, ""]))
+    return "\n".join(blocks)
+
+
+def _script(path: Path, target: str) -> None:
+    module, _, function = target.partition(":")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    call = f"import sys\n\nfrom {module} import {function.partition('.')[0]}\n\nsys.exit({function}())\n"
+    path.write_bytes(tree.SHEBANG + call.encode())
+    path.chmod(0o755)
+
+
+def _files(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Everything below a folder that is not a folder, by its path there; what editors and Python leave is passed over."""
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if (path.is_symlink() or not path.is_dir()) and not JUNK.search(name):
+            yield name, path

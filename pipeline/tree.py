@@ -1,0 +1,152 @@
+"""A tree of installed wheels made fit for the image: what in it depends on the build machine is taken out or set right.
+
+`uv pip install --target` leaves scripts that name the build machine's Python, and RECORD lines that vouch for them. It puts
+scripts and shared data below the target, where the image has them below /usr/local.
+"""
+
+import base64
+import csv
+import hashlib
+import io
+import os
+import re
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.errors import TandemError
+
+PREFIX = "usr/local"
+SHEBANG = b"#!/usr/bin/python3\n"
+DATA = ("bin", "etc", "man", "share")  # of uv's target folder, but of the prefix in the image
+INSTALLER = ("INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "uv_build.json")
+ELF_MACHINES = {"arm64": 183, "amd64": 62}
+CPUS = {3: "i386", 21: "ppc64", 22: "s390", 40: "arm", 62: "x86-64", 183: "aarch64", 243: "riscv"}
+
+# Of a script that uv writes for a long path to Python: three lines that are both shell and Python.
+_SHELL = re.compile(rb"\A#!/bin/sh\n'''exec' [^\n]*python[^\n]*\n' '''\n")
+_PYTHON = re.compile(rb"\A#![^\n]*python[^\n]*\n")
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """An installed distribution: its normalised name, and its files (path in the tree → path in the image)."""
+
+    name: str
+    files: Mapping[str, str]
+
+
+def packages(python: str) -> str:
+    """Where the image's interpreter looks for what we install, relative to the root."""
+    return f"{PREFIX}/lib/python{python}/dist-packages"
+
+
+def normalise(tree: Path, python: str, wheels: Mapping[str, Path]) -> tuple[Distribution, ...]:
+    """Set scripts and RECORDs of an installed tree right; returns its distributions, sorted by name.
+
+    `wheels` maps normalised names to wheel files. Where two bring one file with different content, the first by name
+    has it, whichever was installed last. Raises TandemError if a distribution has no RECORD.
+    """
+    records = {_name(folder): folder / "RECORD" for folder in sorted(tree.glob("*.dist-info"))}
+    lacking = sorted(wheels.keys() - records.keys()) + [n for n, record in records.items() if not record.is_file()]
+    if lacking:
+        raise TandemError(f"not installed as it should be: {', '.join(lacking)}")
+    for name in INSTALLER:
+        for path in tree.glob(f"*.dist-info/{name}"):
+            path.unlink()
+    owners: dict[str, tuple[str, str]] = {}
+    return tuple(_one(tree, python, name, records[name], owners, wheels) for name in sorted(records))
+
+
+def _one(
+    tree: Path, python: str, name: str, record: Path, owners: dict[str, tuple[str, str]], wheels: Mapping[str, Path]
+) -> Distribution:
+    rows, files = [], {}
+    for path, said, size in _rows(record):
+        if not os.path.lexists(tree / path):
+            continue
+        owner, before = owners.setdefault(path, (name, said))
+        if owner == name:
+            files[path] = _place(path, python)
+        elif before != said:
+            (tree / path).write_bytes(_content(wheels[owner], path))
+        changed = (owner != name and before != said) or _script(tree / path, path)
+        if changed:
+            said, size = _vouch((tree / path).read_bytes())
+        rows.append((os.path.relpath(_place(path, python), packages(python)), said, size))
+    record.write_text(_text(rows), encoding="utf-8")
+    return Distribution(name, files)
+
+
+def normalised(name: str) -> str:
+    """A distribution's name as indexes and locks write it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _name(folder: Path) -> str:
+    return normalised(folder.name.removesuffix(".dist-info").rpartition("-")[0])
+
+
+def _rows(record: Path) -> list[tuple[str, str, str]]:
+    with record.open(encoding="utf-8", newline="") as file:
+        rows = [tuple((row + ["", ""])[:3]) for row in csv.reader(file) if row]
+    return sorted({(os.path.normpath(path), said, size) for path, said, size in rows})
+
+
+def _text(rows: Iterable[Sequence[str]]) -> str:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(sorted(rows))
+    return out.getvalue()
+
+
+def _vouch(content: bytes) -> tuple[str, str]:
+    """Hash and size of a file as RECORD has them."""
+    digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+    return f"sha256={digest}", str(len(content))
+
+
+def record(files: Mapping[str, bytes], itself: str) -> str:
+    """The RECORD of a distribution with these files (path below dist-packages → content); `itself` is its own path."""
+    return _text([*((path, *_vouch(content)) for path, content in files.items()), (itself, "", "")])
+
+
+def _place(path: str, python: str) -> str:
+    """The path in the image of what uv put at `path` in its target folder."""
+    return f"{PREFIX}/{path}" if path.partition("/")[0] in DATA else f"{packages(python)}/{path}"
+
+
+def _script(file: Path, path: str) -> bool:
+    """Make a Python script name the image's interpreter; returns whether that changed it."""
+    if not path.startswith("bin/"):
+        return False
+    content = file.read_bytes()
+    fixed = _PYTHON.sub(SHEBANG, _SHELL.sub(SHEBANG, content))
+    if fixed == content:
+        return False
+    file.write_bytes(fixed)
+    return True
+
+
+def _content(wheel: Path, path: str) -> bytes:
+    with zipfile.ZipFile(wheel) as archive:
+        for name in archive.namelist():
+            if re.sub(r"\A[^/]+\.data/(purelib|platlib)/", "", name) == path:
+                return archive.read(name)
+    raise TandemError(f"{wheel.name} has no {path}, which its RECORD names")
+
+
+def foreign(files: Mapping[str, Path], arch: str) -> list[str]:
+    """The files that hold machine code of another architecture than `arch`, with that architecture, in words.
+
+    Code for accelerators and for BPF (ELF too) is nobody's mistake and is passed over.
+    """
+    found = []
+    for name in sorted(files):
+        with files[name].open("rb") as file:
+            head = file.read(20)
+        if head[:4] == b"\x7fELF":
+            machine = int.from_bytes(head[18:20], "little" if head[5] == 1 else "big")
+            if machine != ELF_MACHINES[arch] and machine in CPUS:
+                found.append(f"{name} ({CPUS[machine]})")
+    return found

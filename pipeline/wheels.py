@@ -1,0 +1,171 @@
+"""lock → the Python packages of the image, one tar a layer: wheels fetched by hash, installed for the target, compiled."""
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from pipeline import archive, bytecode, layers, lock, procs, resolve, store, tree
+from pipeline.errors import TandemError
+from pipeline.interpreter import interpreter
+from pipeline.layers import Layer
+from pipeline.lockfile import Lock
+from pipeline.log import Log, step
+from pipeline.resolve import Wheel
+from pipeline.tree import Distribution
+
+AT_ONCE = 6000  # files compiled between two signs of life
+SUMMARY = "layers.json"
+
+
+def make(locked: Lock, into: Path, log: Log) -> dict[str, Any]:
+    """Write the layers of a lock's wheels to `into`/<layer>.tar and their list to `into`/layers.json, which comes last.
+
+    Returns `digest` (over names and hashes of all layers), `layers` (name → SHA-256 of the tar, which is the layer's
+    content and nothing else), `files`, and `size` in bytes. The same lock gives the same bytes on any machine.
+    Raises TandemError for a wheel that cannot be had, or that holds code of another architecture.
+    """
+    found = fetch(locked, log)
+    into.mkdir(parents=True, exist_ok=True)
+    (into / SUMMARY).unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".wheels-", dir=into) as folder:
+        scratch = Path(folder)
+        python = interpreter(locked, scratch, log)
+        with step(log, f"installing {len(found)} wheels for {locked.platform}"):
+            distributions = install(locked, found, scratch, log)
+        site = scratch / "tree"
+        _refuse_foreign(site, distributions, locked)
+        with step(log, "bytecode of the wheels"):
+            compiled = compile_all(site, locked.python, distributions, python, log)
+        contents = {d.name: _members(site, d, compiled, locked.python) for d in distributions}
+        plan = layers.plan({name: _size(members) for name, members in contents.items()})
+        for old in into.glob("*.tar"):
+            old.unlink()
+        with step(log, f"{len(plan)} layers"):
+            digests = _write(plan, contents, into, locked.epoch)
+    return _summary(plan, digests, sum(map(len, contents.values())), into)
+
+
+def fetch(locked: Lock, log: Log) -> dict[str, Path]:
+    """Every locked wheel, from the store or else from the host's index: files in the store by distribution.
+
+    Raises TandemError that names a wheel which is in neither place, with the re-lock of that one package.
+    """
+    missing = [wheel for wheel in locked.wheels if store.get(wheel.sha256) is None]
+    urls = resolve.locate(missing, lock.target(locked), log) if missing else {}
+    items = [
+        store.Item(wheel.file, (urls[wheel.sha256],) if wheel.sha256 in urls else (), wheel.sha256, wheel.size)
+        for wheel in locked.wheels
+    ]
+    try:
+        paths = store.fetch_all(items, log, title="wheels")
+    except store.MissingError as error:
+        name = next(wheel.name for wheel in locked.wheels if wheel.sha256 == error.item.sha256)
+        raise TandemError(
+            f"lockfiles/{locked.name}.requirements.txt: {error}",
+            hint=f"`TANDEM_LOCK=upgrade:{name} ./doitw lock:{locked.name}` locks this one anew",
+        ) from error
+    return {wheel.name: paths[wheel.sha256] for wheel in locked.wheels}
+
+
+def install(locked: Lock, found: Mapping[str, Path], scratch: Path, log: Log) -> tuple[Distribution, ...]:
+    """Install the wheels below `scratch`/tree as they shall be in the image; see tree.normalise()."""
+    links = scratch / "links"
+    links.mkdir()
+    for wheel in locked.wheels:
+        (links / wheel.file).symlink_to(found[wheel.name])
+    requirements = scratch / "requirements.txt"
+    lines = [f"{wheel.name}=={wheel.version} --hash=sha256:{wheel.sha256}" for wheel in locked.wheels]
+    requirements.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    argv = [resolve.uv(), *_words(locked, links, requirements, scratch)]
+    log.line("$ " + " ".join(["uv", *argv[1:]]))
+    procs.capture(argv, env={"UV_NO_INSTALLER_METADATA": "1", "UV_PYTHON_DOWNLOADS": "never"}, within=900)
+    return tree.normalise(scratch / "tree", locked.python, {wheel.name: links / wheel.file for wheel in locked.wheels})
+
+
+def _words(locked: Lock, links: Path, requirements: Path, scratch: Path) -> list[str]:
+    target = lock.target(locked)
+    return [
+        "pip", "install", "--requirements", str(requirements), "--target", str(scratch / "tree"),
+        "--python-version", locked.python,
+        "--python-platform", f"{target.machine}-manylinux_2_{min(target.glibc, resolve.NEWEST_GLIBC)}",
+        "--no-config", "--no-deps", "--require-hashes", "--only-binary", ":all:",
+        "--no-index", "--find-links", str(links),
+        # A cache of its own that goes with it: then its files may be linked and changed, and are written once.
+        "--cache-dir", str(scratch / "cache"), "--link-mode", "hardlink",
+        "--color", "never", "--no-progress", "--quiet",
+    ]  # fmt: skip
+
+
+def compile_all(
+    site: Path, python: str, distributions: Iterable[Distribution], argv: Sequence[str], log: Log
+) -> set[str]:
+    """Compile every module of the tree; returns the paths in the tree of the .pyc files that this made."""
+    names = sorted(path for d in distributions for path in d.files if _importable(path))
+    made: list[str] = []
+    for start in range(0, len(names), AT_ONCE):
+        log.progress("bytecode", start, len(names), "files")
+        part = names[start : start + AT_ONCE]
+        bytecode.compile_tree(argv, site, "/" + tree.packages(python), part)
+        made += [pyc for name in part if (site / (pyc := _pyc(name, python))).is_file()]
+    return set(made)
+
+
+def _importable(path: str) -> bool:
+    return path.endswith(".py") and path.partition("/")[0] not in tree.DATA
+
+
+def _pyc(path: str, python: str) -> str:
+    folder, _, file = path.rpartition("/")
+    name = f"__pycache__/{file.removesuffix('.py')}.cpython-{python.replace('.', '')}.pyc"
+    return f"{folder}/{name}" if folder else name
+
+
+def _members(site: Path, distribution: Distribution, compiled: set[str], python: str) -> dict[str, Path]:
+    """A distribution's files and bytecode: path in the image → file."""
+    members = {there: site / path for path, there in distribution.files.items()}
+    for path in distribution.files:
+        if path.endswith(".py") and (pyc := _pyc(path, python)) in compiled:
+            members[f"{tree.packages(python)}/{pyc}"] = site / pyc
+    return members
+
+
+def _size(members: Mapping[str, Path]) -> int:
+    return sum(path.lstat().st_size for path in members.values())
+
+
+def _refuse_foreign(site: Path, distributions: Iterable[Distribution], locked: Lock) -> None:
+    for distribution in distributions:
+        files = {path: site / path for path in distribution.files if not (site / path).is_symlink()}
+        if wrong := tree.foreign(files, locked.arch):
+            raise TandemError(
+                f"{distribution.name} holds code that does not run on {locked.platform}: {', '.join(wrong[:5])}",
+                hint="constrain it to a version whose wheel is right (python.constraints)",
+            )
+
+
+def _write(plan: Sequence[Layer], contents: Mapping[str, Mapping[str, Path]], into: Path, epoch: int) -> dict[str, str]:
+    def one(layer: Layer) -> str:
+        members = {path: file for name in layer.distributions for path, file in contents[name].items()}
+        return archive.write(into / f"{layer.name}.tar", members, epoch)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return dict(zip((layer.name for layer in plan), pool.map(one, plan), strict=True))
+
+
+def _summary(plan: Sequence[Layer], digests: Mapping[str, str], files: int, into: Path) -> dict[str, Any]:
+    listed = [{"name": layer.name, "sha256": digests[layer.name], "size": layer.size} for layer in plan]
+    text = json.dumps(listed, indent=1) + "\n"
+    part = into / f"{SUMMARY}.part"
+    part.write_text(text, encoding="utf-8")
+    part.replace(into / SUMMARY)
+    return {
+        "digest": "sha256:" + store.digest(into / SUMMARY),
+        "layers": dict(digests),
+        "files": files,
+        "size": sum(layer.size for layer in plan),
+    }
