@@ -8,6 +8,7 @@ from pipeline import config, tasks
 from pipeline.graph.seam import to_doit
 
 GRAPH = tasks.graph(config.load(Path(__file__).parent))
+DOIT_CONFIG = {"default_tasks": ["deploy"]}
 Tasks = Iterator[dict[str, Any]]
 
 

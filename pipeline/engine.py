@@ -61,6 +61,14 @@ def container(endpoint: str, name: str) -> Any:
     return look(endpoint, f"/containers/{quote(name, safe='')}/json")
 
 
+def rename(digest: str, old: str, new: str) -> None:
+    """Give an image of the local store another name:tag in place of one that it has."""
+    images = client().images
+    repository, _, tag = new.rpartition(":")
+    images.get(digest).tag(repository, tag)
+    images.remove(old)
+
+
 def client(endpoint: str = "local", *, within: int = 600) -> "DockerClient":
     """A client of the Docker SDK for the endpoint; `within` is the time-out of one call in seconds.
 

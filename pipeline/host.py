@@ -199,13 +199,13 @@ def _container_builder() -> str:
 
 def _buildx() -> Need:
     wanted = ">= " + ".".join(map(str, BUILDX))
-    plugin = _plugin()
+    plugin = plugin()
     found = _buildx_version(plugin) if plugin else ""
     text = f"{found or 'no version'} at {plugin}" if plugin else "nothing"
     return Need("buildx", version(found) >= BUILDX, text, wanted, "install docker-buildx")
 
 
-def _plugin() -> Path | None:
+def plugin() -> Path | None:
     """The plugin that the client would take: https://github.com/docker/cli names these folders, in this order."""
     folder = _docker_folder()
     extra = _json(folder / "config.json").get("cliPluginsExtraDirs") or []

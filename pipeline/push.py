@@ -44,6 +44,27 @@ def push(digest: str, platform: str, address: str, repository: str, tag: str, lo
     return pushed
 
 
+def pull(digest: str, platform: str, address: str, repository: str, tag: str, log: Log) -> None:
+    """Bring an image that was pushed before back into the local store, and name it `tag` there.
+
+    Raises TandemError if the registry has not got it, or if what came is not that digest.
+    """
+    from docker.errors import DockerException
+
+    if registry.head(address, repository, digest) != digest:
+        raise TandemError(f"the registry {address} has no {repository}@{digest}")
+    log.line(f"pulling {address}/{repository}@{digest} …")
+    client = engine.client()
+    try:
+        found = client.images.pull(f"{address}/{repository}", tag=digest, platform=platform)
+        if found.id != digest:
+            raise TandemError(f"the registry {address} gave {found.id} for {digest}")
+        name, _, version = tag.rpartition(":")
+        found.tag(name, version)
+    except DockerException as error:
+        raise TandemError(f"{address}/{repository}@{digest} cannot be pulled: {error}") from error
+
+
 def _with_retries(reference: str, log: Log) -> None:
     from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 

@@ -29,6 +29,8 @@ class Graph:
         self.world = World(root, self.cache)
         self.named: dict[str, Inputs] = {}
         self.tasks: dict[str, Task] = {}
+        self.defaults: dict[str, str] = {}
+        """The task that a bare kind means, as in "deploy" → "deploy:local"."""
         self.results: dict[str, Outputs] = {}
         """What the tasks of this run came to; empty in a command that only looks."""
 

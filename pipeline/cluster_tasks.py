@@ -1,0 +1,166 @@
+"""The tasks of registry, model and clusters: for each stage its inputs, its upstream, and what its result claims."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pipeline import claims
+from pipeline.config import Config
+from pipeline.errors import TandemError
+from pipeline.graph.task import Claim, Inputs, Json, Outputs, Run, Task
+from pipeline.image_tasks import EMULATION, keep
+from pipeline.local_registry import LOCKED
+from pipeline.models import Cluster
+
+MODEL = "model:tiny"
+PROBES = "pipeline/probes/serve_*.py"
+
+
+def shared(config: Config) -> Iterator[Task]:
+    """The tasks that all clusters share: registry and model."""
+    yield _registry(config)
+    yield _model(config)
+
+
+def tasks(config: Config, name: str, cluster: Cluster) -> Iterator[Task]:
+    """The tasks of one cluster: a reference, where one rank can hold the model, and deploy."""
+    if cluster.serve.model == "tiny":
+        yield _reference(config, name, cluster)
+    yield _deploy(config, name, cluster)
+
+
+def _registry(config: Config) -> Task:
+    target = config.pipeline.registry
+
+    def run(run: Run) -> Outputs:
+        from pipeline import local_registry, registry
+
+        if target.serve:
+            served = local_registry.serve(target.address, local_registry.read(config.root), run.scratch, run.log)
+            return {"address": target.address, **served}
+        if not registry.answers(target.address):
+            raise TandemError(
+                f"pipeline.yaml: registry.address: no registry answers at {target.address}",
+                hint="set registry.serve: true for a local one",
+            )
+        return {"address": target.address}
+
+    def world(outputs: Outputs) -> tuple[Claim, ...]:
+        answers = claims.serving(target.address)
+        if not outputs.get("container"):
+            return (answers,)
+        labels = {"tandem.image": str(outputs["image"])}
+        return (claims.container("local", str(outputs["container"]), labels), answers)
+
+    return Task(
+        name="registry",
+        doc=f"a registry answers at {target.address}",
+        inputs=Inputs(
+            files=(str(LOCKED),),
+            params={"address": target.address, "serve": target.serve},
+            code=("pipeline.local_registry",),
+        ),
+        run=run,
+        world=world,
+    )
+
+
+def _model(config: Config) -> Task:
+    def run(run: Run) -> Outputs:
+        from pipeline import tiny
+
+        made = tiny.make(run.scratch / "tiny")
+        keep(run.scratch / "tiny", _tiny(config, made))
+        return {"files": dict(made)}
+
+    def world(outputs: Outputs) -> tuple[Claim, ...]:
+        files = outputs["files"]
+        assert isinstance(files, dict)
+        folder = _tiny(config, files).relative_to(config.root).as_posix()
+        return tuple(claims.file(f"{folder}/{name}", str(digest)) for name, digest in files.items())
+
+    return Task(
+        name=MODEL,
+        doc="a tiny Qwen3-MoE model from a seed",
+        inputs=Inputs(code=("pipeline.tiny",)),
+        run=run,
+        world=world,
+    )
+
+
+def _reference(config: Config, name: str, cluster: Cluster) -> Task:
+    build = f"build:{cluster.image}"
+
+    def run(run: Run) -> Outputs:
+        from pipeline import deploy
+
+        outputs = run.upstream[build]
+        target = deploy.Target(
+            name=name,
+            cluster=cluster,
+            image=f"{str(outputs['tag']).rpartition(':')[0]}@{outputs['digest']}",
+            platform=config.images[cluster.image].platform,
+            model=_tiny(config, run.upstream[MODEL]["files"]),
+        )
+        return {"answer": deploy.reference(target, _logs(config, f"{name}-reference"), run.log)}
+
+    return Task(
+        name=f"reference:{name}",
+        doc=f"what one rank of {cluster.image} answers",
+        inputs=Inputs(
+            files=(PROBES, EMULATION),
+            params={"serve": _plain(cluster.serve), "accelerators": cluster.accelerators},
+            code=("pipeline.deploy",),
+        ),
+        needs=(build, MODEL),
+        run=run,
+        world=lambda _: (),
+    )
+
+
+def _deploy(config: Config, name: str, cluster: Cluster) -> Task:
+    push, reference = f"push:{cluster.image}", f"reference:{name}"
+    tiny = cluster.serve.model == "tiny"
+
+    def run(run: Run) -> Outputs:
+        from pipeline import deploy
+
+        pushed = run.upstream[push]
+        target = deploy.Target(
+            name=name,
+            cluster=cluster,
+            image=f"{pushed['address']}/{pushed['repository']}@{pushed['digest']}",
+            platform=config.images[cluster.image].platform,
+            model=_tiny(config, run.upstream[MODEL]["files"]) if tiny else None,
+        )
+        wanted: Any = run.upstream[reference]["answer"] if tiny else None
+        return dict(deploy.run(target, wanted, _logs(config, name), run.log))
+
+    def world(outputs: Outputs) -> tuple[Claim, ...]:
+        nodes: Any = outputs["nodes"]
+        running = [claims.container(node["endpoint"], node["container"], node["labels"]) for node in nodes]
+        return (*running, claims.health("127.0.0.1", cluster.serve.port))
+
+    return Task(
+        name=f"deploy:{name}",
+        doc=f"{len(cluster.nodes)} nodes serve {cluster.serve.name} from {cluster.image}",
+        inputs=Inputs(files=(PROBES, EMULATION), params={"cluster": _plain(cluster)}, code=("pipeline.deploy",)),
+        needs=(push, *((MODEL, reference) if tiny else ())),
+        run=run,
+        world=world,
+    )
+
+
+def _tiny(config: Config, files: Any) -> Path:
+    return config.root / "artifacts" / "models" / f"tiny-{files['model.safetensors']}"
+
+
+def _logs(config: Config, name: str) -> Path:
+    return config.root / "artifacts" / "nodes" / name
+
+
+def _plain(value: Any) -> Json:
+    plain: Json = msgspec.to_builtins(value)
+    return plain

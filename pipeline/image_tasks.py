@@ -1,0 +1,256 @@
+"""The tasks of an image: for each stage its inputs, its upstream, and what its result claims of the world."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from pipeline import claims, engine, lockfile, store
+from pipeline.config import Config
+from pipeline.graph.task import Claim, Inputs, Json, Outputs, Run, Task
+from pipeline.models import Image
+
+PROBES = ("pipeline/probes/python_facts.py", "pipeline/probes/launcher_facts.sh")
+COMPILER = "pipeline/probes/bytecode.py"
+EMULATION = "pipeline/probes/emulation/**"
+
+
+def tasks(config: Config, name: str, image: Image) -> Iterator[Task]:
+    """lock, base, wheels, build, smoke and push of one image. Stages are imported when they run, not before."""
+    yield _lock(config, name, image)
+    yield _base(config, name)
+    yield _wheels(config, name)
+    yield _build(config, name, image)
+    yield _smoke(config, name, image)
+    yield _push(config, name, image)
+
+
+def lock_mode() -> str:
+    """What TANDEM_LOCK says; frozen where CI is set and it says nothing."""
+    return os.environ.get("TANDEM_LOCK", "frozen" if os.environ.get("CI") else "")
+
+
+def _lock(config: Config, name: str, image: Image) -> Task:
+    from pipeline.lock import request
+
+    mode = lock_mode()
+
+    def run(run: Run) -> Outputs:
+        from pipeline import lock
+
+        made = lock.make(name, image, config.root, mode, run.log)
+        paths = lockfile.files(name).values()
+        return {"files": {path: store.digest(config.root / path) for path in paths}, "epoch": made.epoch}
+
+    def world(outputs: Outputs) -> tuple[Claim, ...]:
+        if mode.startswith("upgrade"):
+            return (claims.never(f"TANDEM_LOCK={mode}"),)
+        return _files(outputs["files"])
+
+    return Task(
+        name=f"lock:{name}",
+        doc=f"what {name} asks for, as versions and hashes",
+        inputs=Inputs(params={"request": request(image)}, code=("pipeline.lock",)),
+        run=run,
+        world=world,
+    )
+
+
+def _base(config: Config, name: str) -> Task:
+    def run(run: Run) -> Outputs:
+        from pipeline import base
+
+        made = base.make(lockfile.read(name, config.root), run.scratch, run.log)
+        keep(run.scratch / "rootfs.tar", _rootfs(config, made))
+        return dict(made)
+
+    return Task(
+        name=f"base:{name}",
+        doc=f"the root filesystem of {name}, from its locked Debian packages",
+        inputs=Inputs(files=(COMPILER,), code=("pipeline.base",)),
+        needs=(f"lock:{name}",),
+        run=run,
+        world=lambda outputs: _files({_below(config, _rootfs(config, outputs)): outputs["sha256"]}),
+    )
+
+
+def _wheels(config: Config, name: str) -> Task:
+    def run(run: Run) -> Outputs:
+        from pipeline import wheels
+
+        made = wheels.make(lockfile.read(name, config.root), run.scratch / "layers", run.log)
+        keep(run.scratch / "layers", _layers(config, made))
+        return dict(made)
+
+    def world(outputs: Outputs) -> tuple[Claim, ...]:
+        folder = _below(config, _layers(config, outputs))
+        layers = outputs["layers"]
+        assert isinstance(layers, dict)
+        return _files({f"{folder}/{layer}.tar": digest for layer, digest in layers.items()})
+
+    return Task(
+        name=f"wheels:{name}",
+        doc=f"the Python packages of {name}, installed for its platform",
+        inputs=Inputs(files=(COMPILER,), tools=("uv",), code=("pipeline.wheels",)),
+        needs=(f"lock:{name}",),
+        run=run,
+        world=world,
+    )
+
+
+def _build(config: Config, name: str, image: Image) -> Task:
+    folder = f"dockerfiles/{name}"
+
+    def run(run: Run) -> Outputs:
+        from pipeline import build
+
+        parts = build.Parts(
+            base=_rootfs(config, run.upstream[f"base:{name}"]),
+            wheels=_layers(config, run.upstream[f"wheels:{name}"]),
+            folder=config.root / folder,
+        )
+        new = f"tandem/{name}:new"
+        made = build.make(name, image, lockfile.read(name, config.root), parts, new, run.scratch, run.log)
+        # Named after its bytes, not its inputs: what is built again to the same bytes is the same result.
+        tag = f"tandem/{name}:{made['digest'].removeprefix('sha256:')[:12]}"
+        engine.rename(made["digest"], new, tag)
+        return {**made, "tag": tag}
+
+    return Task(
+        name=f"build:{name}",
+        doc=f"the image {name}, one digest",
+        inputs=Inputs(
+            files=(f"{folder}/Dockerfile", *(f"{folder}/{below}/**" for below in _folders(image))),
+            params={
+                "platform": image.platform,
+                "env": dict(image.env),
+                "workdir": image.workdir,
+                "aliases": [[alias.name, alias.version, alias.of] for alias in image.aliases],
+                "distributions": list(image.distributions),
+            },
+            tools=("engine", "buildx"),
+            code=("pipeline.build",),
+        ),
+        needs=(f"lock:{name}", f"base:{name}", f"wheels:{name}"),
+        run=run,
+        world=lambda outputs: (claims.image(str(outputs["digest"])),),
+        restore=_restored(config, name, image),
+    )
+
+
+def _smoke(config: Config, name: str, image: Image) -> Task:
+    folder = f"dockerfiles/{name}"
+    asked = image.smoke
+
+    def run(run: Run) -> Outputs:
+        from pipeline import smoke
+
+        locked = {wheel.name: wheel.version for wheel in lockfile.read(name, config.root).wheels}
+        digest = str(run.upstream[f"build:{name}"]["digest"])
+        report = config.root / "artifacts" / "smoke" / f"{name}.json"
+        try:
+            smoked = smoke.run(digest, name, image, locked, config.root / folder, run.log)
+        except smoke.SmokeError as error:
+            _write_json(report, error.report)
+            raise
+        _write_json(report, smoked.report)
+        return {"digest": digest, "report": smoked.report}
+
+    return Task(
+        name=f"smoke:{name}",
+        doc=f"what {name} promises, checked in containers of its platform",
+        inputs=Inputs(
+            files=(*([f"{folder}/{asked.config}/**"] if asked.config else []), *PROBES, EMULATION),
+            params={
+                "imports": list(asked.imports),
+                "architectures": list(asked.architectures),
+                "config": asked.config,
+                "ray": asked.ray,
+                "launcher": asked.launcher,
+                "workdir": image.workdir,
+                "aliases": [[alias.name, alias.version] for alias in image.aliases],
+                "distributions": list(image.distributions),
+            },
+            tools=(f"emulator {image.platform}",),
+            code=("pipeline.smoke",),
+        ),
+        needs=(f"lock:{name}", f"build:{name}"),
+        run=run,
+        # A verdict on bytes that are gone is no use to anybody: what follows needs the image.
+        world=lambda outputs: (claims.image(str(outputs["digest"])),),
+    )
+
+
+def _push(config: Config, name: str, image: Image) -> Task:
+    target = config.pipeline.registry
+    repository = f"{target.repository}/{name}"
+
+    def run(run: Run) -> Outputs:
+        from pipeline import push
+
+        digest = str(run.upstream[f"smoke:{name}"]["digest"])
+        tag = lockfile.read(name, config.root).cutoff
+        pushed = push.push(digest, image.platform, target.address, repository, tag, run.log)
+        return {"address": pushed.address, "repository": pushed.repository, "digest": pushed.digest, "tag": tag}
+
+    def world(outputs: Outputs) -> tuple[Claim, ...]:
+        digest = str(outputs["digest"])
+        return tuple(claims.manifest(target.address, repository, ref, digest) for ref in (digest, str(outputs["tag"])))
+
+    return Task(
+        name=f"push:{name}",
+        doc=f"{name} in the registry, by digest",
+        inputs=Inputs(params={"address": target.address, "repository": repository}, code=("pipeline.push",)),
+        needs=(f"lock:{name}", f"smoke:{name}"),
+        after=("registry",),
+        run=run,
+        world=world,
+    )
+
+
+def _restored(config: Config, name: str, image: Image) -> Callable[[Run, Outputs], None]:
+    """An image that was pruned from the engine's store comes back from the registry, if it was ever pushed there."""
+
+    def restore(run: Run, outputs: Outputs) -> None:
+        from pipeline import push
+
+        target = config.pipeline.registry
+        digest, tag = str(outputs["digest"]), str(outputs["tag"])
+        push.pull(digest, image.platform, target.address, f"{target.repository}/{name}", tag, run.log)
+
+    return restore
+
+
+def _folders(image: Image) -> tuple[str, ...]:
+    return (*((image.files,) if image.files else ()), *image.distributions)
+
+
+def _files(files: Json) -> tuple[Claim, ...]:
+    assert isinstance(files, dict)
+    return tuple(claims.file(path, str(digest)) for path, digest in files.items())
+
+
+def _rootfs(config: Config, outputs: Mapping[str, Json]) -> Path:
+    return config.root / "artifacts" / "base" / f"{outputs['sha256']}.tar"
+
+
+def _layers(config: Config, outputs: Mapping[str, Json]) -> Path:
+    return config.root / "artifacts" / "wheels" / str(outputs["digest"]).removeprefix("sha256:")
+
+
+def _below(config: Config, path: Path) -> str:
+    return path.relative_to(config.root).as_posix()
+
+
+def keep(made: Path, place: Path) -> None:
+    """Move a finished result to its place, which is named after its content: what is there already is replaced."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if place.is_dir():
+        shutil.rmtree(place)
+    made.replace(place)
+
+
+def _write_json(file: Path, value: Json) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(value, indent=1, sort_keys=True) + "\n", encoding="utf-8")

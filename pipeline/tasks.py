@@ -1,0 +1,50 @@
+"""The project's graph: every task of the configuration, the tools that decide bytes, and what a bare kind means."""
+
+import sys
+from functools import partial
+from pathlib import Path
+
+from pipeline import claims, cluster_tasks, engine, host, image_tasks
+from pipeline.config import Config
+from pipeline.errors import HostError
+from pipeline.graph.graph import Graph
+from pipeline.graph.tools import by_binary
+
+
+def graph(config: Config) -> Graph:
+    """All tasks of the configuration."""
+    made = Graph(config.root)
+    claims.register(made.world)
+    _register_tools(made)
+    for name, image in config.images.items():
+        made.add(*image_tasks.tasks(config, name, image))
+    made.add(*cluster_tasks.shared(config))
+    for name, cluster in config.pipeline.clusters.items():
+        made.add(*cluster_tasks.tasks(config, name, cluster))
+    default = config.pipeline.clusters[config.pipeline.default]
+    for task in made.tasks:
+        kind, _, subject = task.partition(":")
+        if subject in (config.pipeline.default, default.image):
+            made.defaults[kind] = task
+    return made
+
+
+def _register_tools(made: Graph) -> None:
+    made.tools.register("engine", _engine)
+    made.tools.register("buildx", lambda: by_binary(str(host.plugin() or "docker-buildx"), ("version",), made.cache)())
+    made.tools.register("uv", by_binary(str(Path(sys.prefix) / "bin" / "uv"), ("--version",), made.cache))
+    for platform in host.ELF:
+        made.tools.register(f"emulator {platform}", partial(_emulator, platform, made))
+
+
+def _emulator(platform: str, made: Graph) -> str:
+    program, _ = host.emulator(platform)
+    return by_binary(program, ("--version",), made.cache)() if program else "none"
+
+
+def _engine() -> str:
+    """The engine brings BuildKit along, whose own version string says nothing (Debian's build: v0.0.0+unknown)."""
+    found = engine.look("local", "/version")
+    if found is None:
+        raise HostError("the Docker engine does not say its version", hint="./doitw host")
+    return f"{found['Version']} {found['Os']}/{found['Arch']}"
