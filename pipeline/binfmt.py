@@ -3,13 +3,14 @@
 Formats: binfmt.d(5), https://docs.kernel.org/admin-guide/binfmt-misc.html
 """
 
+import contextlib
 import ctypes
 import os
 import shlex
 from pathlib import Path
 
 from pipeline import procs
-from pipeline.errors import HostError
+from pipeline.errors import HostError, TandemError
 from pipeline.host import BINFMT
 from pipeline.log import Log
 
@@ -40,7 +41,8 @@ def mount(log: Log) -> bool:
     if is_mounted():
         return False
     if not BINFMT.is_dir():
-        procs.run(["modprobe", "binfmt_misc"], log=log)
+        with contextlib.suppress(TandemError):  # without the module the mount fails, and says so
+            procs.run(["modprobe", "binfmt_misc"], log=log)
     log.line(f"$ {shlex.join(MOUNT)}")
     # By the system call, mount(2): the program of that name is no essential package.
     kernel = ctypes.CDLL(None, use_errno=True)

@@ -1,9 +1,6 @@
 """Starts the Docker engine of this machine, whatever a killed one left behind. Called as root."""
 
-import fcntl
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from pipeline import procs
@@ -30,22 +27,28 @@ def command() -> str:
 
 
 def start(log: Log, run: Path = RUN) -> None:
-    """Start the engine unless one answers or is on its way, and wait until it answers.
+    """Start the engine unless one answers or is on its way, and wait until it answers. One caller at a time.
 
     Raises HostError with the engine's last words if it does not.
     """
-    with _alone(run):
-        if _answers():
-            return
-        with step(log, "starting the Docker engine"):
-            if has_systemd():
-                procs.run(["systemctl", "reset-failed", "docker"], log=log)
-                procs.run(["systemctl", "start", "docker"], log=log)
-            elif not _is(run / "docker.pid", "dockerd"):
-                clear(log, run)
-                procs.run(["setsid", "--fork", "sh", "-c", f"exec dockerd </dev/null >>{OUTPUT} 2>&1"], log=log)
-            if not wait_until(_answers, what="Docker engine", within=WITHIN, every=0.5, log=log):
-                raise HostError(f"dockerd does not answer at {SOCKET}\n{_last_words()}", hint=f"see {OUTPUT}")
+    if _answers():
+        return
+    with step(log, "starting the Docker engine"):
+        try:
+            _launch(log, run)
+        except procs.ProgramError as error:
+            raise HostError(f"the Docker engine does not start: {error}\n{_last_words()}") from error
+        if not wait_until(_answers, what="Docker engine", within=WITHIN, every=0.5, log=log):
+            raise HostError(f"dockerd does not answer at {SOCKET}\n{_last_words()}")
+
+
+def _launch(log: Log, run: Path) -> None:
+    if has_systemd():
+        procs.run(["systemctl", "reset-failed", "docker"], log=log)
+        procs.run(["systemctl", "start", "docker"], log=log)
+    elif not _is(run / "docker.pid", "dockerd"):
+        clear(log, run)
+        procs.run(["setsid", "--fork", "sh", "-c", f"exec dockerd </dev/null >>{OUTPUT} 2>&1"], log=log)
 
 
 def clear(log: Log, run: Path = RUN) -> None:
@@ -96,13 +99,6 @@ def _last_words() -> str:
     if has_systemd():
         return procs.capture(["journalctl", "-u", "docker", "-n", "10", "--no-pager", "-o", "cat"]).rstrip()
     return "\n".join(OUTPUT.read_text(errors="replace").splitlines()[-10:]) if OUTPUT.exists() else ""
-
-
-@contextmanager
-def _alone(run: Path) -> Iterator[None]:
-    with (run / "tandem-engine.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def is_installed() -> bool:

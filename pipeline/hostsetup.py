@@ -4,11 +4,14 @@ It installs Debian packages, starts the engine and registers the emulator, and s
 engine that is there, whoever made it, is used or refused, never changed.
 """
 
+import fcntl
 import json
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,6 +44,7 @@ APT_GET = (
     *("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q"),
     *(word for option in APT_OPTIONS for word in ("-o", option)),
 )
+PATIENCE = 600  # seconds for another apt to end
 FORBIDDEN = "TANDEM_NO_HOST_SETUP"
 # Which engine and client are meant, and where apt and the client find their settings: all that root needs of the user.
 HANDED_ON = ("DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "http_proxy", "https_proxy", "no_proxy")
@@ -73,7 +77,9 @@ def set_up(log: Log, env: Mapping[str, str] = os.environ, needs: Callable[[], li
     if os.geteuid() != 0:
         _as_root(missing, log, env)
     else:
-        _install(missing, log)
+        with _alone():
+            if missing := _missing(needs):  # another set-up may just have brought it
+                _install(missing, log)
     if missing := _missing(needs):
         _refuse(missing)
         raise HostError(_table(missing), hint="the set-up could not bring it")
@@ -188,11 +194,29 @@ def _install(missing: Sequence[Need], log: Log) -> None:
 
 
 def _run(command: Command, log: Log) -> None:
-    if command.stdin is None:
-        procs.run(command.argv, log=log)
+    if command.stdin is not None:
+        log.line(f"$ {command}")
+        procs.capture(command.argv, stdin=command.stdin)
         return
-    log.line(f"$ {command}")
-    procs.capture(command.argv, stdin=command.stdin)
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            procs.run(command.argv, log=log)
+        except procs.ProgramError as error:
+            # A new machine's own daily apt run; apt itself waits for dpkg's lock only.
+            if "Could not get lock" not in error.output or time.monotonic() > deadline:
+                raise HostError(str(error)) from error
+            log.line("another apt is at work; waiting for it")
+            time.sleep(5)
+        else:
+            return
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    with Path("/run/tandem-host.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _script(missing: Sequence[Need]) -> str:
