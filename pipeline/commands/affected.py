@@ -1,0 +1,55 @@
+"""`doit affected`: the tasks that a git change touches."""
+
+from typing import Any, ClassVar
+
+from pipeline.commands.looking import JSON, Looking, Options, none_of, say
+from pipeline.errors import Exit
+from pipeline.graph.graph import Graph
+from pipeline.graph.survey import SCHEMA
+from pipeline.graph.task import Json
+from pipeline.graph.view import table
+
+FEW = 3
+
+
+class Affected(Looking):
+    """doit's plugin command `affected`."""
+
+    name = "affected"
+    doc_purpose = "show the tasks that a git change touches, and what they touch downstream"
+    doc_usage = "[--base REV]"
+    doc_description = (
+        "Compares the working tree, uncommitted and new files included, with the commit at which REV and HEAD parted. "
+        "It does not ask whether a task is up to date: `doit plan` does."
+    )
+    cmd_options: ClassVar[tuple[dict[str, Any], ...]] = (
+        {"name": "base", "long": "base", "default": "HEAD", "help": "commit to compare with [default: %(default)s]"},
+        JSON,
+    )
+
+    def answer(self, graph: Graph, options: Options, words: list[str]) -> int:
+        """Print one line a task, with what touches it."""
+        from pipeline.graph import affected
+
+        none_of(words, "affected")
+        since = affected.change(graph.root, options["base"])
+        found = affected.affected(graph, since)
+        if options["json"]:
+            files: Json = list[Json](since.paths)
+            tasks = affected.touched_json(found)
+            say({"schema": SCHEMA, "base": since.base, "commit": since.commit, "files": files, "tasks": tasks})
+            return Exit.OK
+        print("\n".join(table([(one.task, _why(one.inputs, one.upstream)) for one in found])) or "no task is touched")
+        counts = affected.counts(since, found)
+        print(
+            f"{counts['files']} files differ from {since.base} ({since.commit[:12]}): "
+            f"{counts['touched']} tasks touched, {counts['downstream']} more downstream"
+        )
+        return Exit.OK
+
+
+def _why(inputs: tuple[str, ...], upstream: tuple[str, ...]) -> str:
+    if inputs:
+        more = f" and {len(inputs) - FEW} more" if inputs[FEW:] else ""
+        return ", ".join(inputs[:FEW]) + more
+    return f"downstream of {', '.join(upstream)}"

@@ -1,0 +1,58 @@
+"""`doit forget`: remove results from the records, so that their tasks run again."""
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pipeline.commands.looking import JSON, Looking, Options, say
+from pipeline.errors import ConfigError, Exit
+from pipeline.graph.files import not_writable
+from pipeline.graph.graph import Graph
+from pipeline.graph.names import resolve
+from pipeline.graph.records import LATEST
+from pipeline.graph.survey import SCHEMA
+from pipeline.graph.task import Json
+
+
+class Forget(Looking):
+    """doit's plugin command `forget`, in place of doit's own, which empties a database that we do not use."""
+
+    name = "forget"
+    doc_purpose = "forget the results of tasks, so that they run again"
+    doc_usage = "TASK ... | --all"
+    doc_description = (
+        "Removes records only: what was made stays, and `doit gc` removes what no record claims. A run under way "
+        "leaves its record all the same."
+    )
+    cmd_options: ClassVar[tuple[dict[str, Any], ...]] = (
+        {"name": "all", "short": "a", "long": "all", "type": bool, "default": False, "help": "forget every task"},
+        JSON,
+    )
+
+    def answer(self, graph: Graph, options: Options, words: list[str]) -> int:
+        """Remove the records, and say how many."""
+        if bool(words) == options["all"]:
+            raise ConfigError("doit forget: name tasks, or say --all", hint="doit forget TASK ... | --all")
+        forgotten = {
+            name: _forget(graph.records.path(name, "").parent) for name in resolve(graph, words) or graph.tasks
+        }
+        if options["json"]:
+            say({"schema": SCHEMA, "tasks": [_json(name, count) for name, count in forgotten.items()]})
+        else:
+            for name, count in forgotten.items():
+                print(f"{name}: {count} results forgotten" if count else f"{name}: no result to forget")
+        return Exit.OK
+
+
+def _forget(folder: Path) -> int:
+    """Remove all records of a task, damaged ones too; returns how many there were. Raises HostError."""
+    records = sorted(folder.glob("*.json"))
+    for path in (folder / LATEST, *records):
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise not_writable(path, error) from error
+    return len(records)
+
+
+def _json(name: str, count: int) -> Json:
+    return {"task": name, "records": count}

@@ -1,0 +1,129 @@
+"""`doit gc`: say what is old and how large it is, then remove it."""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pipeline.commands.looking import JSON, Looking, Options, none_of, say
+from pipeline.errors import ConfigError, Exit, HostError
+from pipeline.graph.garbage import Item, sort_out
+from pipeline.graph.graph import Graph
+from pipeline.graph.running import Holder, hold_free, holder
+from pipeline.graph.survey import SCHEMA
+from pipeline.graph.task import Json
+from pipeline.graph.view import size, table
+
+KEEP = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What can go, and what has to be said about what was not looked at."""
+
+    items: list[Item]
+    notes: list[str]
+
+    @property
+    def bytes(self) -> int:
+        """Of all items."""
+        return sum(item.bytes for item in self.items)
+
+
+class Gc(Looking):
+    """doit's plugin command `gc`."""
+
+    name = "gc"
+    doc_purpose = "remove old results: records, logs, artifacts, images of ours in the local engine"
+    doc_usage = "[--keep N] [--yes | --dry-run]"
+    doc_description = (
+        "Says counts and bytes first, and asks. What the kept records claim stays, and so does what a running task or "
+        "any container uses. Registry, nodes and ~/.cache/tandem are left alone."
+    )
+    cmd_options: ClassVar[tuple[dict[str, Any], ...]] = (
+        {
+            "name": "keep", "long": "keep", "type": int, "default": KEEP, "metavar": "N",
+            "help": "results and logs of each task to keep [default: %(default)s]",
+        },
+        {"name": "yes", "short": "y", "long": "yes", "type": bool, "default": False, "help": "do not ask"},
+        {"name": "dry", "long": "dry-run", "type": bool, "default": False, "help": "only say what would be removed"},
+        JSON,
+    )  # fmt: skip
+
+    def answer(self, graph: Graph, options: Options, words: list[str]) -> int:
+        """Say it, ask, do it."""
+        none_of(words, "gc")
+        if options["keep"] < 1:
+            raise ConfigError(f"--keep {options['keep']}: the latest result always stays", hint="keep 1 or more")
+        if options["yes"] and options["dry"]:
+            raise ConfigError("--yes and --dry-run: which?", hint="leave one of them out")
+        found = _find(graph, options["keep"], _busy(graph))
+        if not options["json"]:
+            print("\n".join(_text(found)))
+        agreed = bool(found.items) and not options["dry"] and (options["yes"] or _asked(options))
+        removed = _remove(graph, options["keep"], found) if agreed else []
+        if options["json"]:
+            say(_json(options["keep"], found, removed))
+        elif agreed:
+            print(f"removed {len(removed)} things, {size(sum(item.bytes for item in removed))}")
+        elif found.items and not options["dry"]:
+            print("nothing was removed; --yes removes it")
+        for note in found.notes:
+            sys.stderr.write(f"note: {note}\n")
+        return Exit.OK
+
+
+def _asked(options: Options) -> bool:
+    if options["json"] or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return False
+    return input("remove it? [y/N] ").strip().lower() in ("y", "yes")
+
+
+def _busy(graph: Graph) -> dict[str, Holder]:
+    return {name: found for name in graph.tasks if (found := holder(graph, name))}
+
+
+def _find(graph: Graph, keep: int, busy: Mapping[str, Holder]) -> Found:
+    items, kept = sort_out(graph, keep, busy)
+    notes = [f"{name} is running, in process {found.pid}" for name, found in busy.items()]
+    if busy:
+        notes.append("while a task is running, artifacts and images are left alone")
+        return Found(items=items, notes=notes)
+    # Only here: no other part of this command needs an engine.
+    from pipeline.commands.old_images import old_images
+
+    try:
+        items += old_images(kept)
+    except HostError as error:
+        notes.append(f"images are left alone: {error}")
+    return Found(items=items, notes=notes)
+
+
+def _remove(graph: Graph, keep: int, shown: Found) -> list[Item]:
+    """Remove what was shown, as far as it still can go now that no task can begin. Raises HostError, TandemError."""
+    with hold_free(graph, graph.tasks) as busy:
+        now = {(item.kind, item.name): item for item in _find(graph, keep, busy).items}
+        removed = [now[item.kind, item.name] for item in shown.items if (item.kind, item.name) in now]
+        for item in removed:
+            item.remove()
+    return removed
+
+
+def _text(found: Found) -> list[str]:
+    if not found.items:
+        return ["nothing to remove"]
+    kinds = dict.fromkeys(item.kind for item in found.items)
+    rows = []
+    for kind in kinds:
+        of_kind = [item for item in found.items if item.kind == kind]
+        rows.append((f"{len(of_kind):5}", kind, size(sum(item.bytes for item in of_kind))))
+    return ["to remove:", *table(rows), f"in all {len(found.items)} things, {size(found.bytes)}"]
+
+
+def _json(keep: int, found: Found, removed: list[Item]) -> Json:
+    gone = {(item.kind, item.name) for item in removed}
+    items: list[Json] = [
+        {"kind": item.kind, "name": item.name, "bytes": item.bytes, "removed": (item.kind, item.name) in gone}
+        for item in found.items
+    ]
+    return {"schema": SCHEMA, "keep": keep, "bytes": found.bytes, "items": items, "notes": list[Json](found.notes)}

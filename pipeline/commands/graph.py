@@ -1,0 +1,63 @@
+"""`doit graph`: the tasks and what they wait for, with their states, as text or as one HTML file."""
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+from doit import loader
+
+from pipeline.commands.looking import JSON, Looking, Options, coloured, say
+from pipeline.errors import Exit
+from pipeline.graph.files import write_whole
+from pipeline.graph.graph import Graph
+from pipeline.graph.names import resolve
+from pipeline.graph.survey import SCHEMA, Seen, running_json, survey
+from pipeline.graph.task import Json
+from pipeline.graph.view import duration, state, tree
+
+
+class GraphView(Looking):
+    """doit's plugin command `graph`."""
+
+    name = "graph"
+    doc_purpose = "show the graph of tasks with their states, as text or as one HTML file"
+    doc_usage = "[TASK ...] [--html FILE]"
+    doc_description = "With tasks named: those, and everything upstream of them."
+    cmd_options: ClassVar[tuple[dict[str, Any], ...]] = (
+        {"name": "html", "long": "html", "default": "", "metavar": "FILE", "help": "write a self-contained HTML file"},
+        JSON,
+    )
+
+    def answer(self, graph: Graph, options: Options, words: list[str]) -> int:
+        """Print the tree, or write the page."""
+        found = survey(graph, resolve(graph, words))
+        if options["html"]:
+            from pipeline.graph.page import page
+
+            # Below the folder in which the command was given, which is not always dodo.py's.
+            file = Path(loader.initial_workdir or ".", options["html"])
+            write_whole(file, page(found, title=graph.root.resolve().name), sync=False)
+        if options["json"]:
+            say({"schema": SCHEMA, "tasks": [_json(seen) for seen in found.values()]})
+        elif options["html"]:
+            print(f"written: {options['html']}")
+        else:
+            print("\n".join(tree(graph, list(found), lambda name: _label(found[name]))))
+        return Exit.OK
+
+
+def _label(seen: Seen) -> str:
+    took = f"  {duration(seen.seconds)}" if seen.seconds is not None else ""
+    return f"{seen.task.name}  {state(seen.state, colour=coloured())}{took}"
+
+
+def _json(seen: Seen) -> Json:
+    return {
+        "task": seen.task.name,
+        "doc": seen.task.doc,
+        "needs": list[Json](seen.task.needs),
+        "after": list[Json](seen.task.after),
+        "state": str(seen.decision.state),
+        "running": running_json(seen.running),
+        "digest": seen.digest,
+        "seconds": seen.seconds,
+    }

@@ -1,0 +1,126 @@
+"""`doit log`: what a task said the last time that it did something."""
+
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pipeline.commands.looking import JSON, Looking, Options, say
+from pipeline.errors import ConfigError, Exit, TandemError
+from pipeline.graph.files import folder_name
+from pipeline.graph.graph import Graph
+from pipeline.graph.names import resolve
+from pipeline.graph.output import clean
+from pipeline.graph.running import holder
+from pipeline.graph.survey import SCHEMA, moment
+from pipeline.graph.task import Json
+from pipeline.graph.view import age, size, table
+
+EVERY = 0.1
+CALM = 5
+"""Looks without a new byte or a running task after which nothing more is expected."""
+
+
+class Log(Looking):
+    """doit's plugin command `log`."""
+
+    name = "log"
+    doc_purpose = "replay the last output of a task, also of one that is up to date"
+    doc_usage = "TASK [--list] [-f]"
+    doc_description = "Piped, it is the log byte for byte; in a terminal, without what would move the cursor."
+    cmd_options: ClassVar[tuple[dict[str, Any], ...]] = (
+        {"name": "list", "long": "list", "type": bool, "default": False, "help": "list the logs, newest first"},
+        {
+            "name": "follow", "short": "f", "long": "follow", "type": bool, "default": False,
+            "help": "go on until the task ends",
+        },
+        JSON,
+    )  # fmt: skip
+
+    def answer(self, graph: Graph, options: Options, words: list[str]) -> int:
+        """Print the newest log of each task, or list its logs."""
+        if not words:
+            raise ConfigError("doit log: whose log?", hint="doit log TASK")
+        if options["follow"] and options["json"]:
+            raise ConfigError("doit log: --json has an end, -f has none", hint="leave one of them out")
+        names = resolve(graph, words)
+        if options["follow"] and len(names) > 1:
+            raise ConfigError(f"doit log -f follows one task, and there are {len(names)}: {', '.join(names)}")
+        logs = {name: _logs(graph, name) for name in names}
+        if options["json"]:
+            say({"schema": SCHEMA, "logs": _jsons(logs, whole=not options["list"])})
+        elif options["list"]:
+            print("\n".join(table([("TASK", "AGE", "SIZE", "LOG"), *(_row(n, f) for n in names for f in logs[n])])))
+        else:
+            self._replay(graph, logs, follow=options["follow"])
+        return Exit.OK
+
+    def _replay(self, graph: Graph, logs: dict[str, list[Path]], *, follow: bool) -> None:
+        for name, found in logs.items():
+            if len(logs) > 1:
+                print(f"== {name}: {found[0]}")
+            for chunk in _grow(graph, name, found[0]) if follow else _read(found[0]):
+                _write(chunk)
+
+
+def _logs(graph: Graph, task: str) -> list[Path]:
+    folder = graph.artifacts / "logs" / folder_name(task)
+    # Their names are times.
+    found = sorted(folder.glob("*.log"), reverse=True)
+    if not found:
+        raise TandemError(f"{task} has no log: it has not run here", hint=f"doit why {task}")
+    return found
+
+
+def _read(log: Path) -> Iterator[bytes]:
+    with log.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            yield chunk
+
+
+def _grow(graph: Graph, task: str, log: Path) -> Iterator[bytes]:
+    """Whole lines of a log as they come, until nobody runs the task."""
+    calm, rest = 0, b""
+    with log.open("rb") as file:
+        while calm < CALM:
+            running = holder(graph, task)
+            chunk = file.read()
+            calm = 0 if chunk or running else calm + 1
+            whole, newline, rest = (rest + chunk).rpartition(b"\n")
+            if newline:
+                yield whole + newline
+                sys.stdout.flush()
+            if not chunk:
+                time.sleep(EVERY)
+    yield rest
+
+
+def _write(chunk: bytes) -> None:
+    if not sys.stdout.isatty():
+        sys.stdout.flush()
+        sys.stdout.buffer.write(chunk)
+        return
+    for line in chunk.decode("utf-8", "backslashreplace").splitlines(keepends=True):
+        ending = "\n" if line.endswith("\n") else ""
+        sys.stdout.write(clean(line.rstrip("\r\n")) + ending)
+
+
+def _row(task: str, log: Path) -> tuple[str, ...]:
+    status = log.stat()
+    return task, age(time.time() - status.st_mtime), size(status.st_size), str(log)
+
+
+def _json(task: str, log: Path, *, whole: bool) -> Json:
+    status = log.stat()
+    found: dict[str, Json] = {
+        "task": task, "log": str(log), "ended": moment(status.st_mtime), "bytes": status.st_size
+    }  # fmt: skip
+    if whole:
+        found["lines"] = list[Json](log.read_text("utf-8", "backslashreplace").splitlines())
+    return found
+
+
+def _jsons(logs: dict[str, list[Path]], *, whole: bool) -> Json:
+    """Every log of each task, or the whole newest one of each."""
+    return [_json(task, log, whole=whole) for task, found in logs.items() for log in (found[:1] if whole else found)]

@@ -1,0 +1,124 @@
+"""What the looking commands share: options anywhere on the line, the graph of dodo.py, JSON, failures in words."""
+
+import getopt
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
+from typing import Any, ClassVar
+
+from doit import loader
+from doit.cmd_base import Command
+from doit.cmdparse import CmdOption, CmdParse, CmdParseError
+from doit.exceptions import InvalidCommand, InvalidDodoFile, InvalidTask
+
+from pipeline.errors import ConfigError, Exit, TandemError
+from pipeline.graph.graph import Graph
+from pipeline.graph.task import Json
+
+JSON: dict[str, Any] = {"name": "json", "long": "json", "type": bool, "default": False, "help": "print JSON only"}
+Options = dict[str, Any]
+
+
+class Looking(Command):  # type: ignore[misc]  # doit has no annotations
+    """A command of doit that takes the graph and answers; options may stand anywhere, also after a task's name."""
+
+    cmd_options: ClassVar[tuple[dict[str, Any], ...]] = (JSON,)
+
+    def __init__(self, task_loader: Any = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._loader = task_loader
+
+    def parse_execute(self, in_args: Sequence[str]) -> int:
+        """Parse, execute, and word whatever goes wrong; returns the exit code."""
+        if "--help" in in_args or "-h" in in_args:
+            print(self.help())
+            return Exit.OK
+        return worded(lambda: int(self.execute(*self._parsed(in_args))))
+
+    def execute(self, opt_values: Options, pos_args: list[str]) -> int:
+        """Load the graph and answer; returns the exit code."""
+        graph = load(self._loader, self.opt_vals)
+        code = self.answer(graph, opt_values, pos_args)
+        graph.cache.save()
+        for note in graph.records.notes:
+            sys.stderr.write(f"note: {note}\n")
+        return code
+
+    def answer(self, graph: Graph, options: Options, words: list[str]) -> int:
+        """What the command is for; returns the exit code. Raises TandemError."""
+        raise NotImplementedError
+
+    def _parsed(self, in_args: Sequence[str]) -> tuple[Options, list[str]]:
+        parser = self.cmdparser
+        try:
+            found, words = getopt.gnu_getopt(list(in_args), parser.get_short(), parser.get_long())
+            options, _ = parser.parse([part for pair in found for part in pair if part])
+        except (getopt.GetoptError, CmdParseError) as error:
+            raise ConfigError(f"doit {self.name}: {error}".strip(), hint=f"doit help {self.name}") from error
+        return dict(options), words
+
+
+def load(task_loader: Any, given: Options) -> Graph:
+    """The graph that dodo.py makes. `given` are doit's own options before the command's name, such as `-f FILE`.
+
+    Raises ConfigError if there is none, and what dodo.py raises.
+    """
+    parser = CmdParse([CmdOption(option) for option in task_loader.cmd_options])
+    where = {**parser.parse([])[0], **given}
+    # What dodo.py prints is no part of an answer.
+    with redirect_stdout(sys.stderr):
+        module = loader.get_module(where["dodoFile"], where["cwdPath"], where["seek_file"])
+    for value in vars(module).values():
+        if isinstance(value, Graph):
+            return value
+    raise ConfigError(f"{where['dodoFile']}: makes no graph of tasks")
+
+
+def say(value: Json) -> None:
+    """Print JSON on stdout."""
+    print(json.dumps(value, indent=1))
+
+
+def coloured() -> bool:
+    """Whether stdout is a terminal of somebody who did not ask for no colours (no-color.org)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def none_of(words: Sequence[str], command: str) -> None:
+    """Refuse words where a command takes none. Raises ConfigError."""
+    if words:
+        raise ConfigError(f"doit {command} takes no task, and there is {words[0]!r}", hint=f"doit help {command}")
+
+
+def worded(act: Callable[[], int]) -> int:
+    """The exit code of an act; every failure is one message and one hint on stderr, and a bug its traceback."""
+    if hasattr(sys.stdout, "reconfigure"):
+        # A file's name may hold what no encoding can write.
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        code = act()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has seen enough; what Python flushes at its end must not complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.OK
+    except (InvalidCommand, InvalidDodoFile, InvalidTask) as error:
+        cause = error.__cause__
+        return _refuse(cause if isinstance(cause, TandemError) else ConfigError(str(error).strip()))
+    except TandemError as error:
+        return _refuse(error)
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        return Exit.INTERRUPTED
+    except Exception:
+        sys.stderr.write(f"this is a bug:\n{traceback.format_exc()}")
+        return Exit.BUG
+    return code
+
+
+def _refuse(error: TandemError) -> int:
+    sys.stderr.write(f"{error}\n" + (f"hint: {error.hint}\n" if error.hint else ""))
+    return error.code

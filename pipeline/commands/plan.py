@@ -1,0 +1,101 @@
+"""`doit plan`: what would run, in order, and how long it takes as a rule."""
+
+from collections.abc import Iterable
+
+from pipeline.commands.looking import Looking, Options, coloured, say
+from pipeline.errors import Exit
+from pipeline.graph.decide import UNKNOWN, State
+from pipeline.graph.graph import Graph
+from pipeline.graph.names import resolve
+from pipeline.graph.survey import SCHEMA, Seen, reasons_json, running_json, survey
+from pipeline.graph.task import Json
+from pipeline.graph.view import STATES, duration, short, table
+
+WORDS = {State.SKIP: "skip", State.RESTORE: "restore", State.RUN: "run"}
+
+
+class Plan(Looking):
+    """doit's plugin command `plan`."""
+
+    name = "plan"
+    doc_purpose = "show what would run for a task, in order, with the usual duration of each"
+    doc_usage = "[TASK ...]"
+    doc_description = (
+        "For each task: run, skip, restore (an earlier result), or depends on (what an upstream task that has to run "
+        "comes to). Durations are medians of the last runs here."
+    )
+
+    def answer(self, graph: Graph, options: Options, words: list[str]) -> int:
+        """Print one line a task, and the sum."""
+        found = list(survey(graph, resolve(graph, words)).values())
+        certain, possible = _sum(found, State.RUN), _sum(found, State.DEPENDS)
+        if options["json"]:
+            tasks: Json = [_json(seen) for seen in found]
+            say({"schema": SCHEMA, "tasks": tasks, "seconds": certain, "more_seconds_at_most": possible})
+            return Exit.OK
+        print("\n".join(table([_row(i, seen) for i, seen in enumerate(found, 1)])))
+        print(_total(found, certain, possible))
+        return Exit.OK
+
+
+def _row(i: int, seen: Seen) -> tuple[str, ...]:
+    doing = seen.decision.state is not State.SKIP
+    word = _word(seen)
+    if coloured():
+        word = f"\x1b[{STATES[seen.state][1]}m{word}\x1b[0m"
+    return f"{i:2}", seen.task.name, word, f"usually {duration(seen.usual)}" if doing and seen.usual else "", _why(seen)
+
+
+def _word(seen: Seen) -> str:
+    if seen.running:
+        return f"running in process {seen.running.pid}"
+    state = seen.decision.state
+    return f"depends on {', '.join(_on(seen))}" if state is State.DEPENDS else WORDS[state]
+
+
+def _on(seen: Seen) -> list[str]:
+    """The upstream tasks whose results decide, and are not known yet."""
+    return [r.input.removeprefix("upstream:") for r in seen.decision.reasons if r.new == UNKNOWN]
+
+
+def _why(seen: Seen) -> str:
+    """The first reason that is its own, in short."""
+    if seen.decision.state in (State.SKIP, State.DEPENDS):
+        return ""
+    own = [reason for reason in seen.decision.reasons if reason.new != UNKNOWN]
+    if not own:
+        return ""
+    said = own[0].input.partition(":")[0] in ("record", "world")
+    return (short(own[0].new or "") if said else own[0].input) + (f" and {len(own) - 1} more" if own[1:] else "")
+
+
+def _sum(found: Iterable[Seen], state: State) -> float:
+    return round(sum(seen.usual or 0.0 for seen in found if seen.decision.state is state), 3)
+
+
+def _total(found: list[Seen], certain: float, possible: float) -> str:
+    counts = {state: sum(seen.decision.state is state for seen in found) for state in State}
+    if counts[State.SKIP] == len(found):
+        return "nothing to do"
+    never = sum(seen.decision.state in (State.RUN, State.DEPENDS) and seen.usual is None for seen in found)
+    said = {
+        f"{counts[State.RUN]} to run" + (f", usually {duration(certain)} one after the other" if certain else ""): True,
+        f"{counts[State.RESTORE]} to restore": counts[State.RESTORE],
+        f"{counts[State.DEPENDS]} may follow" + (f", {duration(possible)} more" if possible else ""): counts[
+            State.DEPENDS
+        ],
+        f"{never} never ran here": never,
+        f"{counts[State.SKIP]} up to date": counts[State.SKIP],
+    }
+    return "; ".join(text for text, wanted in said.items() if wanted)
+
+
+def _json(seen: Seen) -> Json:
+    return {
+        "task": seen.task.name,
+        "action": str(seen.decision.state),
+        "on": list[Json](_on(seen)) if seen.decision.state is State.DEPENDS else [],
+        "running": running_json(seen.running),
+        "reasons": reasons_json(seen.decision.reasons),
+        "usual_seconds": seen.usual,
+    }

@@ -1,0 +1,39 @@
+"""`doit schemas`: the JSON Schemas of image.yaml and pipeline.yaml, for editors and for CI."""
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pipeline.commands.looking import Looking, Options, none_of
+from pipeline.errors import Exit, TandemError
+
+ROOT = Path(__file__).parents[2]
+
+
+class Schemas(Looking):
+    """doit's plugin command `schemas`."""
+
+    name = "schemas"
+    doc_purpose = "write the JSON Schemas of image.yaml and pipeline.yaml to schemas/"
+    doc_usage = "[--check]"
+    doc_description = (
+        "They follow from pipeline/models.py. With --check nothing is written: exit status 1 if one is old."
+    )
+    cmd_options: ClassVar[tuple[dict[str, Any], ...]] = (
+        {"name": "check", "long": "check", "type": bool, "default": False, "help": "only say whether they are current"},
+    )
+
+    def execute(self, opt_values: Options, pos_args: list[str]) -> int:
+        """Write those that differ, or fail naming them."""
+        from pipeline.config import schemas
+        from pipeline.graph.files import write_whole
+
+        none_of(pos_args, "schemas")
+        texts = {ROOT / "schemas" / name: text for name, text in schemas().items()}
+        old = [path for path, text in texts.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+        names = ", ".join(f"schemas/{path.name}" for path in old)
+        if old and opt_values["check"]:
+            raise TandemError(f"not current: {names}", hint="run doit schemas, and commit what it writes")
+        for path in old:
+            write_whole(path, texts[path])
+        print(f"written: {names}" if old else "the schemas are current")
+        return Exit.OK

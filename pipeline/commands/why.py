@@ -1,0 +1,116 @@
+"""`doit why`: what a task would do, and which input or which look at the world says so."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from pipeline.commands.looking import Looking, Options, say
+from pipeline.errors import Exit
+from pipeline.graph.decide import Reason, State
+from pipeline.graph.graph import Graph
+from pipeline.graph.names import resolve
+from pipeline.graph.survey import SCHEMA, Seen, claims, reasons_json, running_json, survey
+from pipeline.graph.task import Json
+from pipeline.graph.view import duration, short, table
+
+FEW = 8
+VERDICTS = {
+    State.SKIP: "is up to date",
+    State.RESTORE: "would be restored from an earlier result",
+    State.RUN: "would run",
+    State.DEPENDS: "would run, unless what it needs comes out as before",
+}
+KINDS = {
+    "file": "files", "param": "parameters", "env": "environment variables", "tool": "tools", "code": "modules",
+    "upstream": "upstream results",
+}  # fmt: skip
+
+
+class Why(Looking):
+    """doit's plugin command `why`."""
+
+    name = "why"
+    doc_purpose = "show what a task would do, and why: each input that differs, old and new"
+    doc_usage = "[TASK ...]"
+    doc_description = "For a task that is up to date: what was compared, and what was asked of the world."
+
+    def answer(self, graph: Graph, options: Options, words: list[str]) -> int:
+        """Print the tasks asked about, then everything upstream of them that is not up to date."""
+        names = resolve(graph, words) or list(graph.tasks)
+        found = survey(graph, names)
+        asked = {name: found[name] for name in found if name in names}
+        rest = {n: s for n, s in found.items() if n not in asked and s.decision.state is not State.SKIP}
+        if options["json"]:
+            say(
+                {"schema": SCHEMA, "tasks": [_json(seen, asked=name in asked) for name, seen in (asked | rest).items()]}
+            )
+        else:
+            for name, seen in asked.items():
+                print("\n".join(_text(name, seen, "")))
+            for name, seen in rest.items():
+                print("\n".join(_text(name, seen, ", upstream")))
+        return Exit.OK
+
+
+def _json(seen: Seen, *, asked: bool) -> Json:
+    decision = seen.decision
+    return {
+        "task": decision.task,
+        "asked": asked,
+        "state": str(decision.state),
+        "running": running_json(seen.running),
+        "fingerprint": decision.fingerprint,
+        "compared": decision.compared.fingerprint if decision.compared else None,
+        "reasons": reasons_json(decision.reasons),
+        "inputs": dict(decision.inputs),
+        "claims": [{"kind": kind, "what": what, "broken": why} for kind, what, why in claims(seen)],
+    }
+
+
+def _text(name: str, seen: Seen, where: str) -> Iterator[str]:
+    decision = seen.decision
+    yield f"{name}{where} {VERDICTS[decision.state]}" + (":" if decision.reasons else "")
+    if seen.running:
+        yield f"  it is running now, in process {seen.running.pid}"
+    yield from (f"  {line}" for line in table([_row(reason) for reason in _told(decision.reasons)]))
+    if decision.state is State.SKIP:
+        yield from _compared(seen)
+
+
+def _told(reasons: tuple[Reason, ...]) -> list[Reason]:
+    """The reasons; those that only say that nothing is known yet add nothing to there being no result."""
+    if any(reason.input == "record" and reason.old is None for reason in reasons):
+        return [reason for reason in reasons if reason.input == "record"]
+    return list(reasons)
+
+
+def _row(reason: Reason) -> tuple[str, str]:
+    if reason.input == "record" and reason.old is None:
+        return reason.input, reason.new or ""
+    old = "not there" if reason.old is None else short(reason.old)
+    return reason.input, f"{old} → {'gone' if reason.new is None else short(reason.new)}"
+
+
+def _compared(seen: Seen) -> Iterator[str]:
+    """For a skip: all inputs but long lists of files and modules, and every claim."""
+    decision = seen.decision
+    if decision.record:
+        took = f", took {duration(seen.seconds)}" if seen.seconds is not None else ""
+        yield f"  result {decision.record.digest[:12]}… of fingerprint {decision.record.fingerprint[:12]}…{took}"
+    kinds = Counter(key.partition(":")[0] for key in decision.inputs)
+    counts = ", ".join(f"{count} {KINDS.get(kind, kind)}" for kind, count in kinds.items())
+    yield f"  {len(decision.inputs)} inputs are as they were: {counts or 'it has none'}"
+    yield from (f"    {line}" for line in table(list(_listed(decision.inputs, kinds))))
+    for kind, what, _ in claims(seen):
+        yield f"  the world holds: {kind} {short(_plain(what))}"
+
+
+def _listed(inputs: Mapping[str, str], kinds: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+    for key, value in sorted(inputs.items()):
+        if kinds[key.partition(":")[0]] <= FEW:
+            yield key, short(value)
+
+
+def _plain(what: Json) -> str:
+    if isinstance(what, dict):
+        return " ".join(f"{key}={_plain(value)}" for key, value in what.items())
+    return str(what)

@@ -1,0 +1,202 @@
+"""Which tasks a git change touches: by the files, modules and parameters that they declare, and then downstream."""
+
+import os
+import stat
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.errors import ConfigError, HostError
+from pipeline.graph.decide import changed as differences
+from pipeline.graph.fingerprint import Values, values
+from pipeline.graph.globs import expand
+from pipeline.graph.graph import Graph
+from pipeline.graph.source import modules
+from pipeline.graph.task import Inputs, Json
+from pipeline.procs import ProgramError, capture
+
+QUIET = {"GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configuration:
+    """How tasks follow from files, so that an edit of these can be told from the parameters that it changes.
+
+    `paths` are the files and folders below the checkout that hold the configuration; `graph` makes the graph of a
+    checkout that has (at least) these.
+    """
+
+    paths: tuple[str, ...]
+    graph: Callable[[Path], Graph]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """What differs between a commit and the working tree; `gone` are the paths that are not there any more."""
+
+    base: str
+    commit: str
+    paths: tuple[str, ...]
+    gone: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Touched:
+    """A task, the inputs of it that changed, and the touched tasks upstream of it."""
+
+    task: str
+    inputs: tuple[str, ...]
+    upstream: tuple[str, ...]
+
+
+def change(root: Path, base: str) -> Change:
+    """What was changed since `base` and this branch parted: commits, the index, the working tree and new files.
+
+    Raises ConfigError for a revision that is not there, HostError where there is no git or no repository.
+    """
+    try:
+        _git(root, "rev-parse", "--git-dir")
+    except ProgramError as error:
+        raise HostError(
+            f"{root}: git sees no repository here: {error.output.strip()}", hint="affected compares with a commit"
+        ) from error
+    try:
+        commit = _git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{base}^{{commit}}").strip()
+    except ProgramError as error:
+        raise ConfigError(
+            f"{base!r} is no commit here", hint="a branch, a tag or a hash; a shallow clone lacks older ones"
+        ) from error
+    try:
+        commit = _git(root, "merge-base", commit, "HEAD").strip()
+    except ProgramError as error:
+        if error.output.strip():
+            raise
+        # No common history: compare the two as they are.
+    listed = _git(root, "diff", "--name-only", "--no-renames", "--relative", "-z", commit, "--")
+    new = _git(root, "ls-files", "--others", "--exclude-standard", "-z")
+    paths = sorted({path for path in (listed + new).split("\0") if path})
+    gone = tuple(path for path in paths if not os.path.lexists(root / path))
+    return Change(base=base, commit=commit, paths=tuple(paths), gone=gone)
+
+
+def affected(graph: Graph, since: Change) -> list[Touched]:
+    """The tasks that the change touches, and all downstream of them, in the order of a run. Raises TandemError."""
+    before = _parameters_before(graph, since)
+    found: dict[str, Touched] = {}
+    with _ghosts(since) as ghosts:
+        for name in graph.order():
+            task = graph.tasks[name]
+            inputs = [*_inputs(graph, task.inputs, since, ghosts), *before(name)]
+            upstream = tuple(need for need in task.needs if need in found)
+            if inputs or upstream:
+                found[name] = Touched(task=name, inputs=tuple(dict.fromkeys(inputs)), upstream=upstream)
+    return list(found.values())
+
+
+@contextmanager
+def _ghosts(since: Change) -> Iterator[Path | None]:
+    """A folder with an empty file for each path that is gone, so that patterns can be tried on them."""
+    if not since.gone:
+        yield None
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        for path in since.gone:
+            ghost = Path(folder, path)
+            ghost.parent.mkdir(parents=True, exist_ok=True)
+            ghost.touch()
+        yield Path(folder)
+
+
+def _inputs(graph: Graph, inputs: Inputs, since: Change, ghosts: Path | None) -> Iterator[str]:
+    """The declared files and modules among the changed paths."""
+    changed = set(since.paths)
+    for part in _parts(graph, inputs):
+        for path in _files(graph.root, part.files, ghosts):
+            if path in changed:
+                yield f"file:{path}"
+        for module in modules(graph.root, part.code, graph.cache) if part.code else ():
+            path = module.replace(".", "/")
+            if changed & {f"{path}.py", f"{path}/__init__.py"}:
+                yield f"code:{module}"
+
+
+def _files(root: Path, patterns: tuple[str, ...], ghosts: Path | None) -> Iterator[str]:
+    """What the patterns name, links with what they lead to, and what they would name if it were still there."""
+    for path, status in expand(os.fspath(root), patterns).items():
+        yield path
+        if status and stat.S_ISLNK(status.st_mode):
+            yield os.path.relpath((root / path).resolve(), root.resolve())
+    if ghosts:
+        yield from (path for path, status in expand(os.fspath(ghosts), patterns).items() if status)
+
+
+def _parts(graph: Graph, inputs: Inputs, above: tuple[str, ...] = ()) -> Iterator[Inputs]:
+    """The inputs with the named sets that they contain; a wrong name is left for others to report."""
+    yield inputs
+    for name in inputs.named:
+        if name in graph.named and name not in above:
+            yield from _parts(graph, graph.named[name], (*above, name))
+
+
+def _parameters_before(graph: Graph, since: Change) -> Callable[[str], list[str]]:
+    """A function that names the parameters of a task that the change changed."""
+    how: Configuration | None = getattr(graph, "configuration", None)
+    if how is None or not any(_below(path, how.paths) for path in since.paths):
+        return lambda _name: []
+    with tempfile.TemporaryDirectory() as folder:
+        old_root = _check_out(graph.root, since, how.paths, Path(folder))
+        try:
+            old = how.graph(old_root)
+        except ConfigError:
+            # It was wrong then: every parameter is new.
+            old = Graph(old_root)
+    return lambda name: [
+        reason.input for reason in differences(_parameters(old, name), _parameters(graph, name)) if name in graph.tasks
+    ]
+
+
+def _parameters(graph: Graph, name: str) -> Values:
+    task = graph.tasks.get(name)
+    if task is None:
+        return {}
+    found: Values = {}
+    for part in _parts(graph, task.inputs):
+        found.update(values(Inputs(params=part.params), graph.around))
+    # So that a task with no parameters at all, which is new, differs from one that was not there.
+    return {"task": task.name, **found}
+
+
+def _check_out(root: Path, since: Change, paths: tuple[str, ...], folder: Path) -> Path:
+    """A root with the configuration of that commit, and with what git ignores as it is now: no commit has it."""
+    to = folder / "tree" / _git(root, "rev-parse", "--show-prefix").strip()
+    to.mkdir(parents=True)
+    index = {"GIT_INDEX_FILE": os.fspath(folder / "index")}
+    _git(root, "read-tree", since.commit, env=index)
+    files = _git(root, "ls-files", "-z", "--", *paths, env=index)
+    _git(root, "checkout-index", f"--prefix={folder}/tree/", "-z", "--stdin", env=index, stdin=files)
+    for path in paths:
+        if path not in since.paths and not (to / path).exists() and (root / path).is_file():
+            (to / path).parent.mkdir(parents=True, exist_ok=True)
+            (to / path).write_bytes((root / path).read_bytes())
+    return to
+
+
+def _below(path: str, folders: tuple[str, ...]) -> bool:
+    return any(path == folder or path.startswith(folder + "/") for folder in folders)
+
+
+def _git(root: Path, *words: str, env: Mapping[str, str] | None = None, stdin: str | None = None) -> str:
+    return capture(["git", "-C", os.fspath(root), *words], env={**QUIET, **(env or {})}, stdin=stdin)
+
+
+def touched_json(found: list[Touched]) -> Json:
+    """For `--json`."""
+    return [{"task": one.task, "inputs": list[Json](one.inputs), "upstream": list[Json](one.upstream)} for one in found]
+
+
+def counts(since: Change, found: list[Touched]) -> Mapping[str, int]:
+    """How many files changed, how many tasks that touches itself, and how many follow."""
+    direct = sum(bool(one.inputs) for one in found)
+    return {"files": len(since.paths), "touched": direct, "downstream": len(found) - direct}

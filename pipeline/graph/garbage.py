@@ -1,0 +1,153 @@
+"""What a checkout keeps and nobody needs any more: found first, so that it can be said before it is removed."""
+
+import re
+import shutil
+from collections.abc import Callable, Container, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from pipeline.graph.decide import Decision, look
+from pipeline.graph.files import canonical, folder_name, not_writable
+from pipeline.graph.graph import Graph
+from pipeline.graph.records import LATEST, Record
+
+CONTENT_ADDRESSED = ("base", "wheels", "models")
+"""The folders below artifacts/ in which each entry is named after its content and made by some task."""
+HASH = re.compile(r"[0-9a-f]{32,}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Item:
+    """Something to remove: its kind (plural, for people), a name, its size in bytes."""
+
+    kind: str
+    name: str
+    bytes: int
+    remove: Callable[[], None] = field(compare=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """What the kept records hold on to: paths that they claim, and every hash that they mention."""
+
+    paths: frozenset[Path]
+    hashes: frozenset[str]
+
+    def mentions(self, text: str) -> bool:
+        """Whether a name contains one of the hashes."""
+        return any(found in self.hashes for found in HASH.findall(text))
+
+
+def sort_out(graph: Graph, keep: int, busy: Container[str]) -> tuple[list[Item], Kept]:
+    """What can go, and what the records that stay hold on to.
+
+    Of each task these stay: the newest `keep` results, the latest, the one that fits today's inputs, as many logs, and
+    all that belongs to a task in `busy`. Artifacts are not among the items if any task is busy: nobody knows what it
+    is about to claim. Raises what look() raises.
+    """
+    decisions = look(graph)
+    stay: list[Record] = []
+    items: list[Item] = []
+    known = {folder_name(name): name for name in graph.tasks}
+    for name, decision in decisions.items():
+        staying = _staying(graph, decision, keep) if name not in busy else list(graph.records.every(name))
+        stay += staying
+        if name not in busy:
+            items += _records(graph, name, {record.fingerprint for record in staying})
+            items += _logs(graph.artifacts / "logs" / folder_name(name), keep)
+            items += _all("unfinished work", graph.artifacts / "scratch" / folder_name(name))
+    for folder in ("records", "logs", "scratch"):
+        for path in _below(graph.artifacts / folder):
+            if path.name not in known:
+                items += _one("results and logs of tasks that are no more", path)
+    items += _all("damaged records", graph.artifacts / "aside")
+    kept = _kept(graph, stay)
+    if not any(name in busy for name in graph.tasks):
+        items += _artifacts(graph, kept)
+    return items, kept
+
+
+def _staying(graph: Graph, decision: Decision, keep: int) -> list[Record]:
+    records = list(graph.records.every(decision.task))
+    latest = graph.records.latest(decision.task)
+    newest = sorted(records, key=lambda record: -_written(graph, record))
+    needed = {decision.fingerprint, latest.fingerprint if latest else None}
+    needed |= {record.fingerprint for record in newest[:keep]}
+    return [record for record in records if record.fingerprint in needed]
+
+
+def _written(graph: Graph, record: Record) -> int:
+    with suppress(FileNotFoundError):
+        return graph.records.path(record.task, record.fingerprint).stat().st_mtime_ns
+    return 0
+
+
+def _records(graph: Graph, task: str, stay: set[str]) -> Iterator[Item]:
+    for path in _below(graph.records.path(task, "").parent):
+        if path.suffix == ".json" and path.stem not in stay:
+            yield from _one("old records", path)
+
+
+def _logs(folder: Path, keep: int) -> Iterator[Item]:
+    latest = folder / LATEST
+    last = latest.readlink().name if latest.is_symlink() else ""
+    # Their names are times.
+    for path in sorted(folder.glob("*.log"), reverse=True)[keep:]:
+        if path.name != last:
+            yield from _one("old logs", path)
+
+
+def _artifacts(graph: Graph, kept: Kept) -> Iterator[Item]:
+    for folder in CONTENT_ADDRESSED:
+        for path in _below(graph.artifacts / folder):
+            claimed = any(claim == path or path in claim.parents for claim in kept.paths)
+            if not claimed and not kept.mentions(path.name):
+                yield from _one("artifacts", path)
+
+
+def _kept(graph: Graph, stay: list[Record]) -> Kept:
+    paths: set[Path] = set()
+    hashes: set[str] = set()
+    for record in stay:
+        hashes.update(HASH.findall(canonical(record.outputs)))
+        # A record of another version may not have what today's code asks it for; its hashes still count.
+        with suppress(LookupError, TypeError, ValueError, AttributeError, AssertionError):
+            for claim in graph.tasks[record.task].world(record.outputs):
+                hashes.update(HASH.findall(canonical(dict(claim.what))))
+                if "path" in claim.what:
+                    paths.add(graph.root / str(claim.what["path"]))
+    return Kept(paths=frozenset(paths), hashes=frozenset(hashes))
+
+
+def _all(kind: str, folder: Path) -> Iterator[Item]:
+    for path in _below(folder):
+        yield from _one(kind, path)
+
+
+def _one(kind: str, path: Path) -> Iterator[Item]:
+    # What another process removes meanwhile needs no removing.
+    with suppress(FileNotFoundError):
+        yield Item(kind=kind, name=str(path), bytes=_bytes(path), remove=partial(_remove, path))
+
+
+def _below(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir()) if folder.is_dir() else []
+
+
+def _bytes(path: Path) -> int:
+    if path.is_symlink() or not path.is_dir():
+        return path.lstat().st_size
+    return sum(_bytes(inner) for inner in path.iterdir())
+
+
+def _remove(path: Path) -> None:
+    """Raises HostError if it cannot be removed."""
+    try:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        raise not_writable(path, error) from error

@@ -1,0 +1,37 @@
+"""What a person types → tasks of the graph."""
+
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+
+from pipeline.errors import ConfigError
+from pipeline.graph.globs import is_pattern
+from pipeline.graph.graph import Graph
+
+
+def resolve(graph: Graph, words: Iterable[str]) -> list[str]:
+    """The tasks that words mean, each once, in the order in which they were named.
+
+    A word is a task (`build:cpu`), a kind of task (`build`: the kind's default, or all of the kind if it has none), or
+    a pattern (`build:*`). Raises ConfigError, with the nearest right word, for one that means nothing.
+    """
+    found: dict[str, None] = {}
+    for word in words:
+        found.update(dict.fromkeys(_meant(graph, word)))
+    return list(found)
+
+
+def _meant(graph: Graph, word: str) -> list[str]:
+    defaults: Mapping[str, str] = getattr(graph, "defaults", {})
+    if word in graph.tasks:
+        return [word]
+    if word in defaults:
+        return [defaults[word]]
+    pattern = word if is_pattern(word) else f"{word}:*"
+    if matching := [name for name in graph.tasks if word and fnmatchcase(name, pattern)]:
+        return matching
+    from pipeline.nearest import nearest
+
+    if is_pattern(word):
+        raise ConfigError(f"no task is called like {word!r}", hint=f"tasks: {', '.join(graph.tasks)}")
+    kinds = {name.partition(":")[0] for name in graph.tasks}
+    raise ConfigError(f"{word!r} is not a task", hint=nearest(word, {*graph.tasks, *kinds}))

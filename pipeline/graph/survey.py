@@ -1,0 +1,107 @@
+"""What every looking command shows: each task with what it would do, who runs it, and how long it takes."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from pipeline.graph.decide import Decision, Reason, look
+from pipeline.graph.files import canonical
+from pipeline.graph.graph import Graph
+from pipeline.graph.records import Record
+from pipeline.graph.runner import times
+from pipeline.graph.running import Holder, holder
+from pipeline.graph.task import Json, Task
+
+SCHEMA = 1
+"""Of every `--json` (docs/commands.md); counts up when a key changes its meaning or goes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """One task as it is now. `finished` is in seconds since 1970, `seconds` the last duration, `usual` the median."""
+
+    task: Task
+    decision: Decision
+    running: Holder | None
+    finished: float | None
+    seconds: float | None
+    usual: float | None
+
+    @property
+    def state(self) -> str:
+        """A State, or "running"."""
+        return "running" if self.running else str(self.decision.state)
+
+    @property
+    def digest(self) -> str | None:
+        """The identity of the newest result, up to date or not."""
+        return self.newest.digest if self.newest else None
+
+    @property
+    def newest(self) -> Record | None:
+        """The result that is up to date, or else the one that was compared with."""
+        return self.decision.record or self.decision.compared
+
+
+def survey(graph: Graph, names: Iterable[str] = ()) -> dict[str, Seen]:
+    """These tasks (all, if none are named) and what is upstream, in the order of a run. Raises what look() raises."""
+    return {name: _seen(graph, decision) for name, decision in look(graph, names).items()}
+
+
+def _seen(graph: Graph, decision: Decision) -> Seen:
+    runs = [run for run in times(graph, decision.task) if isinstance(run.get("seconds"), (int, float))]
+    record = decision.record or decision.compared
+    last = next((run for run in runs if record and run.get("fingerprint") == record.fingerprint), None)
+    return Seen(
+        task=graph.tasks[decision.task],
+        decision=decision,
+        running=holder(graph, decision.task),
+        finished=float(last.get("started", 0)) + float(last["seconds"]) if last else _written(graph, record),
+        seconds=float(last["seconds"]) if last else None,
+        usual=_median([float(run["seconds"]) for run in runs]),
+    )
+
+
+def _median(numbers: list[float]) -> float | None:
+    # The module statistics takes longer to import than a look takes.
+    found = sorted(numbers)
+    middle = len(found) // 2
+    return (found[middle] + found[-middle - 1]) / 2 if found else None
+
+
+def _written(graph: Graph, record: Record | None) -> float | None:
+    """When a record whose run is not remembered was written."""
+    try:
+        return graph.records.path(record.task, record.fingerprint).stat().st_mtime if record else None
+    except OSError:
+        return None
+
+
+def claims(seen: Seen) -> list[tuple[str, Json, str | None]]:
+    """What was asked of the world: kind, what, and why it does not hold (None: it holds).
+
+    Nothing is asked about a result whose inputs are not today's.
+    """
+    record = seen.decision.compared
+    if record is None or record.fingerprint != seen.decision.fingerprint:
+        return []
+    broken = {(reason.input, reason.old): reason.new for reason in seen.decision.reasons}
+    return [
+        (claim.kind, dict(claim.what), broken.get((f"world:{claim.kind}", canonical(dict(claim.what)))))
+        for claim in seen.task.world(record.outputs)
+    ]
+
+
+def reasons_json(reasons: Iterable[Reason]) -> Json:
+    """The reasons of a decision for `--json`."""
+    return [{"input": reason.input, "old": reason.old, "new": reason.new} for reason in reasons]
+
+
+def running_json(found: Holder | None) -> Json:
+    """Who runs a task for `--json`."""
+    return None if found is None else {"pid": found.pid, "since": moment(found.since)}
+
+
+def moment(seconds: float | None) -> str | None:
+    """A time as UTC in ISO 8601, to the second."""
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")

@@ -1,0 +1,104 @@
+"""Text for people: tables, trees, durations, ages, states, shortened hashes."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from pipeline.graph.graph import Graph
+
+HASH = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{12,}\b")
+STATES: Mapping[str, tuple[str, str]] = {
+    "skip": ("up to date", "32"),
+    "restore": ("to restore", "36"),
+    "run": ("to run", "33"),
+    "depends": ("depends", "35"),
+    "running": ("running", "34"),
+}
+"""For each state of a task its words, and its colour in a terminal (ANSI)."""
+
+
+def short(text: str) -> str:
+    """A text with every long hash in it cut to twelve digits."""
+    return HASH.sub(r"\1…", text)
+
+
+def duration(seconds: float | None) -> str:
+    """`0.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`; a dash if it is not known."""
+    if seconds is None:
+        return "-"
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def age(seconds: float | None) -> str:
+    """How long ago, in its largest unit: `12 s`, `5 min`, `3 h`, `4 d`; a dash if it is not known."""
+    if seconds is None:
+        return "-"
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(0.0, seconds):.0f} s"
+
+
+def size(count: float) -> str:
+    """Bytes in decimal units: `0 B`, `1.5 MB`."""
+    if count < 1000:
+        return f"{count:.0f} B"
+    for unit in ("kB", "MB", "GB"):
+        count /= 1000
+        if count < 999.95:
+            return f"{count:.1f} {unit}"
+    return f"{count / 1000:.1f} TB"
+
+
+def state(name: str, *, colour: bool = False, note: str = "") -> str:
+    """A state in words."""
+    words, ansi = STATES[name]
+    words += f" ({note})" if note else ""
+    return f"\x1b[{ansi}m{words}\x1b[0m" if colour else words
+
+
+def table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows as aligned lines; colours take no room."""
+    widths = [max((_width(cell) for cell in column), default=0) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+
+
+def tree(graph: Graph, names: Sequence[str], label: Callable[[str], str]) -> Iterator[str]:
+    """The graph from its ends back to its beginnings: below each task what it waits for.
+
+    What hangs below a task is shown once. `names` are the tasks to show, with everything that they wait for among them.
+    """
+    waited = {up for name in names for up in (*graph.tasks[name].needs, *graph.tasks[name].after)}
+    shown: set[str] = set()
+    for name in names:
+        if name not in waited:
+            yield from _branch(graph, name, "", "", label, shown)
+
+
+def _branch(
+    graph: Graph, name: str, first: str, rest: str, label: Callable[[str], str], shown: set[str], how: str = ""
+) -> Iterator[str]:
+    task = graph.tasks[name]
+    below = [(up, "") for up in task.needs] + [(up, " (order only)") for up in task.after if up not in task.needs]
+    again = name in shown and bool(below)
+    shown.add(name)
+    yield f"{first}{label(name)}{how}{' (shown above)' if again else ''}"
+    if again:
+        return
+    for i, (up, why) in enumerate(below):
+        last = i == len(below) - 1
+        branch, deeper = ("└─ ", "   ") if last else ("├─ ", "│  ")
+        yield from _branch(graph, up, rest + branch, rest + deeper, label, shown, why)
+
+
+def _width(text: str) -> int:
+    return len(re.sub(r"\x1b\[\d+m", "", text))
