@@ -35,18 +35,23 @@ class NullLog:
         """Forget it: progress is for people."""
 
 
+def announce(log: Log, text: str) -> None:
+    """Write a line that is shown where only the steps of a task are."""
+    say: Callable[[str], None] = getattr(log, "step", log.line)
+    say(text)
+
+
 @contextmanager
 def step(log: Log, title: str) -> Iterator[None]:
     """Announce a piece of work, and say how long it took, however it ends."""
-    say: Callable[[str], None] = getattr(log, "step", log.line)
-    say(f"{title} …")
+    announce(log, f"{title} …")
     start = time.monotonic()
     outcome = "failed"
     try:
         yield
         outcome = "done"
     finally:
-        say(f"{title}: {outcome} in {time.monotonic() - start:.1f} s")
+        announce(log, f"{title}: {outcome} in {time.monotonic() - start:.1f} s")
 
 
 def wait_until(

@@ -1,6 +1,8 @@
 """`doit run`, the command when none is named: brings tasks up to date, in threads, and ends with our exit codes."""
 
 import getopt
+import io
+import signal
 import sys
 import time
 import traceback
@@ -46,6 +48,8 @@ class Run(cmd_run.Run):  # type: ignore[misc]  # doit has no annotations
 
     name = "run"
     doc_description = "Exit codes: 0 fine, 1 failed, 2 bug, 3 configuration, 4 host, 5 busy, 130 interrupted."
+    # Only from the configuration: with another database there would be two opinions on what is up to date.
+    base_options = tuple({**option, "short": "", "long": ""} for option in cmd_run.Run.base_options)
     cmd_options = (
         cmd_run.opt_always,
         cmd_run.opt_continue,
@@ -72,6 +76,12 @@ class Run(cmd_run.Run):  # type: ignore[misc]  # doit has no annotations
 
     def execute(self, params: Any, args: Sequence[str]) -> int:
         """Read dodo.py and run; every failure is worded here, and its exit code returned."""
+        for stream in (sys.stdout, sys.stderr):
+            # A file name need not be text, and a terminal need not know every character.
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")
+        # Until tasks run, being told to end is the same from a terminal and from a service manager.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             return int(super().execute(params, args))
         except (CmdParseError, InvalidCommand, InvalidDodoFile, InvalidTask) as error:
@@ -110,13 +120,19 @@ class Run(cmd_run.Run):  # type: ignore[misc]  # doit has no annotations
 
     def _control(self, *, single: bool) -> Any:
         control = TaskControl(self.task_list)
-        control.process(self.sel_tasks)
+        control.process(self._meant())
         if single:
             for name in control.selected_tasks:
                 task = control.tasks[name]
                 for one in [control.tasks[sub] for sub in task.task_dep] if task.has_subtask else [task]:
                     one.task_dep = []
         return control
+
+    def _meant(self) -> list[str] | None:
+        """The tasks to bring up to date: a bare kind means its default, not every sub-task."""
+        graphs = [graph for task in self.task_list if (graph := graph_of(task))]
+        defaults = graphs[0].defaults if graphs else {}
+        return [defaults.get(name, name) for name in self.sel_tasks] if self.sel_tasks else self.sel_tasks
 
     def _finish(
         self, control: Any, outcomes: list[Outcome], shown: Screen, code: Exit, started: float, seconds: float

@@ -1,5 +1,6 @@
 """Whether a task runs, and why: a comparison of inputs, and a look at the world. Decides; changes nothing."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,6 +11,7 @@ from pipeline.graph.graph import Graph
 from pipeline.graph.records import Record
 from pipeline.graph.task import Outputs, Task
 
+HASH = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{20,}\b")
 UNKNOWN = "not known before it has run"
 
 
@@ -30,6 +32,12 @@ class Reason:
     input: str
     old: str | None
     new: str | None
+
+    @property
+    def said(self) -> str:
+        """For people, hashes shortened: `file:dodo.py: 644 1f0c3a… → 755 1f0c3a…`."""
+        old, new = (HASH.sub(r"\1…", text) if text else "nothing" for text in (self.old, self.new))
+        return f"{self.input}: {new if self.old is None else f'{old} → {new}'}"
 
 
 @dataclass(frozen=True, kw_only=True)

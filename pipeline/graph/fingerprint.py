@@ -67,11 +67,9 @@ def result_digest(outputs: Outputs) -> str:
     return _sha256(canonical(outputs))
 
 
-def fingerprint(task: str, found: Values) -> str:
+def fingerprint(task: str, found: Mapping[str, str]) -> str:
     """One hash over a task's name and all its inputs, in hex."""
-    lines = [f"tandem fingerprint {SCHEMA}", canonical(task)]
-    lines += [f"{canonical(key)} {canonical(found[key])}" for key in sorted(found)]
-    return _sha256("\n".join(lines))
+    return _sha256(f"tandem fingerprint {SCHEMA}\n{canonical([task, {**found}])}")
 
 
 def _parts(

@@ -38,11 +38,10 @@ class LiveScreen:
             if self._live is None:
                 self._live = self._open()
 
-    def line(self, task: str, text: str, *, step: bool) -> None:
+    def line(self, task: str, text: str, *, step: bool) -> None:  # noqa: ARG002  # all lines are alike here
         """Make it the task's newest; keep it above only if asked to be loud."""
         self.progress(task, text)
-        if self._verbosity >= LOUD or (step and self._verbosity > NORMAL):
-            self._say(f"{task} | {text}", at_least=LOUD)
+        self._say(f"{task} | {text}", at_least=LOUD)
 
     def progress(self, task: str, text: str) -> None:
         """Make it the task's newest."""

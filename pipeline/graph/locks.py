@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pipeline.errors import BusyError, Cancelled, ConfigError
 from pipeline.graph.files import not_writable
-from pipeline.log import Log
+from pipeline.log import Log, announce
 from pipeline.procs import cancelled
 
 TIMEOUT = "TANDEM_LOCK_TIMEOUT"
@@ -32,7 +32,7 @@ def hold(path: Path, *, what: str, log: Log) -> Iterator[None]:
         while not _try(handle):
             owner = _owner(path)
             if not said:
-                log.line(f"waiting: {what} is run by {owner}")
+                announce(log, f"waiting: {what} is run by {owner}")
                 said = True
             _wait(start, within, what, owner, log)
         os.ftruncate(handle, 0)

@@ -19,10 +19,11 @@ from pipeline.graph.outcome import End, Outcome, interrupted_by
 from pipeline.graph.output import Screen, TaskLog
 from pipeline.graph.records import Record
 from pipeline.graph.task import Outputs, Run, Task
-from pipeline.log import Log
+from pipeline.log import Log, announce
 from pipeline.procs import cancelled
 
 KEPT_TIMES = 10
+SHOWN = 3
 
 
 class Runner:
@@ -69,8 +70,10 @@ class Runner:
     def _work(self, task: Task, results: Mapping[str, Outputs], log: TaskLog) -> Outcome:
         # Again, now that no other run can be at this task: it may have been done while we waited.
         decision = decide(self._graph, task, results)
-        for reason in decision.reasons:
-            log.line(f"because {reason.input}: {reason.old} → {reason.new}")
+        for reason in decision.reasons[:SHOWN]:
+            announce(log, f"because {reason.said}")
+        for reason in decision.reasons[SHOWN:]:
+            log.line(f"because {reason.said}")
         if not self._always:
             if decision.state is State.SKIP and decision.record:
                 return self._skip(decision, decision.record)

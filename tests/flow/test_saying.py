@@ -52,7 +52,9 @@ def test_a_wrong_configuration_is_one_message_and_exit_code_3(project: Project) 
     assert project.doit("list", env={"TOY_CONFIG_ERROR": "1"}).code == 3
 
 
-@pytest.mark.parametrize("args", [("nosuch",), ("--nosuch",), ("-n", "x"), ("-n", "0"), ("first:nosuch",)])
+@pytest.mark.parametrize(
+    "args", [("nosuch",), ("--nosuch",), ("-n", "x"), ("-n", "0"), ("first:nosuch",), ("--backend", "dbm")]
+)
 def test_a_wrong_command_line_exits_with_3_and_no_traceback(project: Project, args: tuple[str, ...]) -> None:
     done = project.doit(*args)
     assert done.code == 3
@@ -142,6 +144,15 @@ def test_a_terminal_shows_one_live_line_for_each_running_task(project: Project) 
     assert done.code == 0
     assert re.search(r"first:x\s+\d+ s\s+waiting for go", done.out)
     assert "first:x | done in" in done.out
+
+
+def test_a_terminal_that_knows_only_ascii_breaks_nothing(project: Project) -> None:
+    project.write("src/naïve.txt", "x")
+    project.fresh()
+    project.write("src/naïve.txt", "y")
+    done = project.doit(env={"PYTHONIOENCODING": "ascii"})
+    assert done.code == 0
+    assert "because file:src/na\\xefve.txt" in done.out
 
 
 def test_a_task_of_doits_own_in_dodo_py_works_too(project: Project) -> None:

@@ -1,0 +1,160 @@
+"""Resolving for real: uv against the package index, apt against Debian's mirror."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pipeline import audit, debs, lock, resolve, store
+from pipeline.debs import Apt
+from pipeline.errors import ConfigError, TandemError
+from pipeline.lockfile import Lock
+from pipeline.log import NullLog
+from pipeline.models import DebianBase, Image, Python
+from tests import tinydeb
+
+TARGET = audit.Target("arm64", "3.13", 41)
+BASE = DebianBase(debian="trixie", packages=("base-files", "base-passwd", "dash", "python3-minimal"))
+
+
+def image(*requirements: str, cutoff: str | None = None, base: DebianBase = BASE) -> Image:
+    return Image(base=base, python=Python(version="3.13", requirements=requirements, cutoff=cutoff))
+
+
+def asked(*requirements: str, constraints: tuple[str, ...] = ()) -> resolve.Request:
+    return resolve.Request(
+        requirements=requirements,
+        constraints=constraints,
+        target=TARGET,
+        cutoff="2026-06-01",
+        origin="dockerfiles/seed/image.yaml",
+        pins={},
+    )
+
+
+@pytest.fixture(scope="module")
+def apt() -> Iterator[Apt]:
+    with debs.apt("trixie", ["arm64"], NullLog()) as private:
+        yield private
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Lock]:
+    root = tmp_path_factory.mktemp("root")
+    return root, lock.make("tiny", image("idna<3.8"), root, "", NullLog())
+
+
+def versions(made: Lock) -> dict[str, str]:
+    return {wheel.name: wheel.version for wheel in made.wheels}
+
+
+def test_the_shortcut_of_the_field_is_refused_with_both_sides() -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolve.wheels(asked("vllm==0.14.1", "transformers>=5"), NullLog())
+    said = str(caught.value)
+    assert "vllm 0.14.1 wants transformers>=4.56.0,<5" in said
+    assert "dockerfiles/seed/image.yaml asks for transformers>=5 (python.requirements)" in said
+
+
+def test_a_constraint_that_leaves_nothing_is_named() -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolve.wheels(asked("six", constraints=("six==99",)), NullLog())
+    assert "six==99 (python.constraints)" in str(caught.value)
+
+
+def test_a_package_that_does_not_exist_is_named() -> None:
+    with pytest.raises(ConfigError, match="the index has no package tandem-no-such-package"):
+        resolve.wheels(asked("tandem-no-such-package==1"), NullLog())
+
+
+def test_a_package_without_wheels_for_the_target_is_named_before_any_download() -> None:
+    with pytest.raises(ConfigError, match="pywin32"):
+        resolve.wheels(asked("pywin32"), NullLog())
+
+
+def test_without_a_network_there_is_one_message(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("UV_DEFAULT_INDEX", "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    with pytest.raises(TandemError, match="the package index cannot be reached") as caught:
+        resolve.wheels(asked("six"), NullLog())
+    assert not isinstance(caught.value, ConfigError)
+
+
+def test_a_wheel_of_the_target_is_chosen_with_its_file_and_hash() -> None:
+    wheels = {wheel.name: wheel for wheel in resolve.wheels(asked("numpy==2.3.0"), NullLog())}
+    numpy = wheels["numpy"]
+    assert numpy.file.startswith("numpy-2.3.0-cp313-cp313-manylinux")
+    assert "aarch64" in numpy.file
+    assert numpy.size > 10_000_000
+    assert numpy.sha256 in resolve.locate([numpy], TARGET, NullLog())
+
+
+def test_a_lock_holds_an_interpreter_for_both_kinds_of_build_machine(first: tuple[Path, Lock]) -> None:
+    found = {(deb.name, deb.arch) for deb in first[1].interpreter}
+    assert {("python3.13-minimal", "amd64"), ("python3.13-minimal", "arm64")} <= found
+
+
+def test_no_recommendations_and_no_hosts_enter_a_lock(first: tuple[Path, Lock]) -> None:
+    root, made = first
+    assert len(made.debs) < 30
+    assert {deb.arch for deb in made.debs} <= {"arm64", "all"}
+    text = "".join(path.read_text() for path in (root / "lockfiles").iterdir())
+    assert "://" not in text
+    assert not any(source.uri.split("/")[2] in text for source in debs.mirrors("trixie"))
+
+
+def test_a_changed_request_moves_no_pin_that_it_need_not(tmp_path: Path) -> None:
+    old = lock.make("tiny", image("idna<3.8"), tmp_path, "", NullLog())
+    assert versions(old) == {"idna": "3.7"}
+    new = lock.make("tiny", image("idna", "six"), tmp_path, "", NullLog())
+    assert versions(new)["idna"] == "3.7"
+    assert "six" in versions(new)
+    assert (new.debs, new.interpreter, new.epoch) == (old.debs, old.interpreter, old.epoch)
+    assert lock.read("tiny", tmp_path) == new
+    named = lock.make("tiny", image("idna", "six"), tmp_path, "upgrade:idna", NullLog())
+    assert versions(named)["idna"] != "3.7"
+    assert versions(named)["six"] == versions(new)["six"]
+    assert named.debs == old.debs
+
+
+def test_relocking_is_a_no_op_when_nothing_moved(first: tuple[Path, Lock]) -> None:
+    root, _ = first
+    before = {path.name: path.read_bytes() for path in (root / "lockfiles").iterdir()}
+    lock.make("tiny", image("idna<3.8"), root, "upgrade", NullLog())
+    assert {path.name: path.read_bytes() for path in (root / "lockfiles").iterdir()} == before
+
+
+def test_a_cutoff_date_decides_the_versions_and_the_epoch(tmp_path: Path) -> None:
+    made = lock.make("tiny", image("idna", cutoff="2024-06-01"), tmp_path, "", NullLog())
+    assert versions(made) == {"idna": "3.7"}
+    assert made.epoch == 1_717_200_000
+
+
+def test_a_python_that_the_base_does_not_bring_is_refused(tmp_path: Path) -> None:
+    bare = DebianBase(debian="trixie", packages=("base-files", "libc6"))
+    with pytest.raises(ConfigError, match=r"python\.version is 3\.13, but base\.packages bring none"):
+        lock.make("tiny", image("idna", base=bare), tmp_path, "", NullLog())
+
+
+def test_a_package_that_the_suite_does_not_have_is_refused(apt: Apt) -> None:
+    with pytest.raises(ConfigError, match=r"trixie has no package tandem-no-such for arm64"):
+        apt.resolve(["tandem-no-such"], "arm64")
+
+
+def test_a_version_that_only_the_store_still_has_is_kept(
+    apt: Apt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    old = tinydeb.make(tmp_path / "netbase.deb", "netbase", {}, version="0.1")
+    assert apt.resolve(["netbase"], "arm64", [old])[0].version != "0.1"
+    store.add(tmp_path / "netbase.deb", old.sha256)
+    assert apt.resolve(["netbase"], "arm64", [old]) == (old,)
+
+
+def test_the_hosts_own_apt_state_is_left_alone(apt: Apt) -> None:
+    lists = Path("/var/lib/apt/lists")
+    before = {path.name: path.stat().st_mtime_ns for path in lists.iterdir()}
+    with debs.apt("trixie", ["arm64"], NullLog()) as another:
+        another.resolve(["netbase"], "arm64")
+    assert {path.name: path.stat().st_mtime_ns for path in lists.iterdir()} == before

@@ -1,0 +1,140 @@
+"""The stat cache: quick, and never wrong about a file that changed."""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipeline.graph.stats import LARGE, StatCache
+from pipeline.graph.task import Claim
+from pipeline.graph.world import World, tree_sha256
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> StatCache:
+    return StatCache(tmp_path / "cache" / "stats.json")
+
+
+def aged(path: Path, text: str) -> Path:
+    """A file whose last change lies far enough back for its hash to be kept."""
+    path.write_text(text)
+    time.sleep(0.03)
+    return path
+
+
+def test_an_unchanged_file_is_read_once_in_this_run_and_the_next(tmp_path: Path, cache: StatCache) -> None:
+    file = aged(tmp_path / "a", "text")
+    first = cache.sha256(file)
+    assert cache.sha256(file) == first
+    assert cache.hashed_bytes == 4
+    cache.save()
+    again = StatCache(tmp_path / "cache" / "stats.json")
+    assert again.sha256(file) == first
+    assert again.hashed_bytes == 0
+
+
+def test_a_touched_large_file_is_read_once(tmp_path: Path, cache: StatCache) -> None:
+    file = tmp_path / "large"
+    with file.open("wb") as out:
+        out.truncate(LARGE)
+    cache.sha256(file)
+    assert cache.hashed_bytes == LARGE
+    os.utime(file)
+    cache.sha256(file)
+    cache.sha256(file)
+    assert cache.hashed_bytes == 2 * LARGE
+
+
+def test_same_size_and_mtime_with_other_content_is_noticed_at_once(tmp_path: Path, cache: StatCache) -> None:
+    file = tmp_path / "a"
+    seen = set()
+    for i in range(200):
+        file.write_text(f"{i:03}")
+        os.utime(file, (0, 0))
+        seen.add(cache.sha256(file))
+    assert len(seen) == 200
+
+
+def test_a_file_put_in_anothers_place_is_noticed(tmp_path: Path, cache: StatCache) -> None:
+    one, two = aged(tmp_path / "1", "one"), aged(tmp_path / "2", "two")
+    os.utime(one, (0, 0))
+    os.utime(two, (0, 0))
+    before = cache.sha256(one)
+    two.replace(one)
+    assert cache.sha256(one) != before
+
+
+@pytest.mark.parametrize("now", [lambda: 0, lambda: time.time_ns() - 3_600_000_000_000])
+def test_with_the_clock_set_back_nothing_is_kept_that_could_be_wrong(tmp_path: Path, now: Callable[[], int]) -> None:
+    cache = StatCache(tmp_path / "stats.json", now=now)
+    file = aged(tmp_path / "a", "text")
+    assert cache.sha256(file) == cache.sha256(file)
+    assert cache.hashed_bytes == 8
+
+
+def test_two_runs_keep_what_each_other_learned(tmp_path: Path) -> None:
+    store = tmp_path / "stats.json"
+    one, two = StatCache(store), StatCache(store)
+    a, b = aged(tmp_path / "a", "a"), aged(tmp_path / "b", "b")
+    one.sha256(a)
+    two.sha256(b)
+    one.save()
+    two.save()
+    third = StatCache(store)
+    third.sha256(a)
+    third.sha256(b)
+    assert third.hashed_bytes == 0
+
+
+def test_a_cache_that_cannot_be_written_is_no_failure(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    cache = StatCache(tmp_path / "file" / "stats.json")
+    cache.sha256(aged(tmp_path / "a", "a"))
+    cache.save()
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda folder: (folder / "deep" / "b").unlink(),
+        lambda folder: (folder / "deep" / "b").write_text("B"),
+        lambda folder: (folder / "deep" / "b").chmod(0o755),
+        lambda folder: (folder / "new").write_text(""),
+        lambda folder: (folder / "a").rename(folder / "c"),
+        lambda folder: (folder / "__pycache__" / "x.pyc").write_text("y"),
+        lambda folder: ((folder / "link").unlink(), (folder / "link").symlink_to("c")),
+    ],
+    ids=["deleted", "same size", "mode", "added", "renamed", "bytecode", "link"],
+)
+def test_a_claimed_tree_notices_whatever_happens_to_it(
+    tmp_path: Path, cache: StatCache, harm: Callable[[Path], object]
+) -> None:
+    folder = tmp_path / "tree"
+    for name in ("a", "deep/b", "__pycache__/x.pyc"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("x")
+    (folder / "link").symlink_to("a")
+    time.sleep(0.03)
+    world = World(tmp_path, cache)
+    claim = Claim(kind="tree", what={"path": "tree", "sha256": tree_sha256(folder, cache)})
+    assert world.check(claim) is None
+    read = cache.hashed_bytes
+    assert world.check(claim) is None
+    assert cache.hashed_bytes == read
+    harm(folder)
+    assert world.check(claim) == "tree has other content"
+
+
+def test_a_claimed_file_is_missing_changed_or_there(tmp_path: Path, cache: StatCache) -> None:
+    world = World(tmp_path, cache)
+    file = aged(tmp_path / "a", "a")
+    claim = Claim(kind="file", what={"path": "a", "sha256": cache.sha256(file)})
+    assert world.check(claim) is None
+    file.write_text("b")
+    assert world.check(claim) == "a has other content"
+    file.unlink()
+    assert world.check(claim) == "a is missing"
+    file.mkdir()
+    assert "cannot be read" in (world.check(claim) or "")
