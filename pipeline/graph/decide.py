@@ -10,6 +10,7 @@ from pipeline.graph.fingerprint import Values, fingerprint, upstream, values
 from pipeline.graph.graph import Graph
 from pipeline.graph.records import Record
 from pipeline.graph.task import Outputs, Task
+from pipeline.graph.world import NEVER
 
 HASH = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{20,}\b")
 UNKNOWN = "not known before it has run"
@@ -91,7 +92,8 @@ def decide(graph: Graph, task: Task, results: Mapping[str, Outputs | None]) -> D
             task=task.name, state=State.RUN, fingerprint=key, inputs=inputs, compared=compared, reasons=reasons
         )
     broken = broken_claims(graph, task, record.outputs)
-    state = State.SKIP if not broken else State.RESTORE if task.restore else State.RUN
+    asked = any(reason.input == f"world:{NEVER}" for reason in broken)
+    state = State.SKIP if not broken else State.RESTORE if task.restore and not asked else State.RUN
     return Decision(
         task=task.name,
         state=state,
@@ -108,8 +110,7 @@ def broken_claims(graph: Graph, task: Task, outputs: Outputs) -> tuple[Reason, .
     """What the world no longer holds of a result."""
     return tuple(
         Reason(input=f"world:{claim.kind}", old=canonical(dict(claim.what)), new=why)
-        for claim in task.world(outputs)
-        if (why := graph.world.check(claim)) is not None
+        for claim, why in graph.world.broken(task.world(outputs))
     )
 
 

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from pipeline.graph.outcome import Outcome
-from pipeline.graph.output import LOUD, NORMAL, QUIET, PlainScreen, Screen, verdict
+from pipeline.graph.output import LOUD, NORMAL, QUIET, PlainScreen, Screen, say, verdict
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -104,5 +104,4 @@ class LiveScreen:
         if live:
             live.console.print(text, soft_wrap=True)
         else:
-            sys.stdout.write(text + "\n")
-            sys.stdout.flush()
+            say(sys.stdout, text)

@@ -1,11 +1,13 @@
 """What a run says: each task's whole output in a file of its own, and one stream for people, line by line."""
 
+import os
 import re
 import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol, TextIO
@@ -52,6 +54,7 @@ class TaskLog:
         self._screen = screen
         self._lock = threading.Lock()
         self._told = False
+        self._full = False
         self.tail: deque[str] = deque(maxlen=TAIL)
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -78,14 +81,22 @@ class TaskLog:
 
     def close(self) -> None:
         """Close the file."""
-        with self._lock:
+        with self._lock, suppress(OSError):
             self._file.close()
+
+    def _put(self, text: str) -> None:
+        try:
+            self._file.write(text + "\n")
+        except OSError as error:
+            # Once: what a task does then is clean up, and that has something to say too.
+            self._full = True
+            raise not_writable(self.path, error) from error
 
     def _write(self, text: str, *, step: bool) -> None:
         with self._lock:
-            if not self._file.closed:
-                self._file.write(text + "\n")
-                self.tail.extend(text.splitlines())
+            self.tail.extend(text.splitlines())
+            if not self._full:
+                self._put(text)
         for part in text.splitlines() or [""]:
             self._screen.line(self._task, clean(part), step=step)
 
@@ -155,8 +166,7 @@ class PlainScreen:
             return
         with self._lock:
             self._spoken = self._now()
-            self._out.write(text + "\n")
-            self._out.flush()
+            say(self._out, text)
 
     def _beat(self) -> None:
         while not self._closed.wait(min(1.0, self._every)):
@@ -166,6 +176,15 @@ class PlainScreen:
             if due:
                 for task, (since, text) in running.items():
                     self._say(f"{task} | {self._now() - since:.0f} s: {text or 'works'}", at_least=QUIET)
+
+
+def say(out: TextIO, text: str) -> None:
+    """Write a line at once. Whoever stopped reading (`doit | head`) ends what we say, not what we do."""
+    try:
+        out.write(text + "\n")
+        out.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
 
 
 def spell_progress(title: str, done: float, total: float | None, unit: str) -> str:

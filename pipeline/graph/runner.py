@@ -19,6 +19,7 @@ from pipeline.graph.outcome import End, Outcome, interrupted_by
 from pipeline.graph.output import Screen, TaskLog
 from pipeline.graph.records import Record
 from pipeline.graph.task import Outputs, Run, Task
+from pipeline.graph.world import NEVER
 from pipeline.log import Log, announce
 from pipeline.procs import cancelled
 
@@ -110,7 +111,8 @@ class Runner:
         record = Record(
             task=task.name, fingerprint=decision.fingerprint, inputs=decision.inputs, outputs=_plain(task, outputs)
         )
-        if broken := broken_claims(self._graph, task, record.outputs):
+        broken = [r for r in broken_claims(self._graph, task, record.outputs) if r.input != f"world:{NEVER}"]
+        if broken:
             raise TandemError(f"{task.name} has ended, but {broken[0].new}", hint="something else changed it meanwhile")
         self._graph.records.write(record)
         self._remember_time(task, record, started, time.monotonic() - start)

@@ -18,6 +18,7 @@ from pipeline.graph.seam import graph_of
 from pipeline.procs import cancel
 
 HOLD_ON = "hold on"
+SHOW_CURSOR = b"\x1b[?25h"
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 STATUS = {End.SKIPPED: "up-to-date", End.FAILED: "failure", End.BLOCKED: "failure"}
 
@@ -128,6 +129,8 @@ class Schedule:
     def _interrupt(self, _number: int, _frame: FrameType | None) -> None:
         if self.interrupted:
             # The second time: leave at once. What is on the disk is whole at any moment.
+            if os.isatty(1):
+                os.write(1, SHOW_CURSOR)
             os._exit(Exit.INTERRUPTED)
         self.interrupted = self._stop = True
         self._ended.put(None)

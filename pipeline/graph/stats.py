@@ -30,6 +30,7 @@ COARSE_NS = 2_000_000_000
 LARGE = 16 << 20
 CHUNK = 1 << 20
 TRIES = 5
+MANY = 50_000
 
 Stat = list[int] | list[str]
 Known = tuple[Stat, str]
@@ -106,7 +107,7 @@ class StatCache:
         if not new:
             return
         with suppress(HostError), locked(self._file.with_suffix(".lock")):
-            self._known = self._load() | new
+            self._known = _there(self._load() | new)
             text = json.dumps({"schema": SCHEMA, "known": self._known}, separators=(",", ":"))
             write_whole(self._file, text, sync=False)
 
@@ -153,6 +154,13 @@ class StatCache:
             time.sleep(TICK_NS / 1e9)
             now = self._now()
         return now
+
+
+def _there(known: dict[str, Known]) -> dict[str, Known]:
+    """Without files that are gone, once there are many."""
+    if len(known) < MANY:
+        return known
+    return {key: value for key, value in known.items() if os.path.lexists(key[key.find(" /") + 1 :])}
 
 
 def _grain(status: os.stat_result) -> int:

@@ -3,7 +3,8 @@
 import hashlib
 import os
 import stat
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from pipeline.errors import ConfigError
@@ -13,14 +14,18 @@ from pipeline.graph.task import Claim
 
 Check = Callable[[Claim], str | None]
 
+NEVER = "never"
+"""A claim of this kind never holds: someone asked for the task to run again. It is not asked after the run."""
+NEAR = {"file", "tree", NEVER}
+
 
 class World:
-    """A registry from a kind of claim to its check; "file" and "tree" are built in."""
+    """A registry from a kind of claim to its check; "file", "tree" and "never" are built in."""
 
     def __init__(self, root: Path, cache: StatCache) -> None:
         self._root = root
         self._cache = cache
-        self._checks: dict[str, Check] = {"file": self._file, "tree": self._tree}
+        self._checks: dict[str, Check] = {"file": self._file, "tree": self._tree, NEVER: _never}
 
     def register(self, kind: str, check: Check) -> None:
         """Name a kind of claim. `check` returns why the claim does not hold, or None if it holds.
@@ -34,6 +39,30 @@ class World:
         if claim.kind not in self._checks:
             raise ConfigError(f"claim of kind {claim.kind!r}: no such kind", hint=f"known: {sorted(self._checks)}")
         return self._checks[claim.kind](claim)
+
+    def broken(self, claims: Iterable[Claim]) -> list[tuple[Claim, str]]:
+        """The claims that do not hold, each with why. Those that ask other machines are asked at the same time.
+
+        Raises what check() raises.
+        """
+        claims = list(claims)
+        found: dict[int, str | BaseException | None] = {}
+
+        def ask(i: int) -> None:
+            try:
+                found[i] = self.check(claims[i])
+            except BaseException as error:
+                found[i] = error
+
+        far = [i for i, claim in enumerate(claims) if claim.kind not in NEAR]
+        threads = [threading.Thread(target=ask, args=(i,)) for i in far[1:]]
+        for thread in threads:
+            thread.start()
+        for i in set(range(len(claims))) - set(far[1:]):
+            ask(i)
+        for thread in threads:
+            thread.join()
+        return list(_only_broken(claims, found))
 
     def _file(self, claim: Claim) -> str | None:
         """{"path": below the checkout or absolute, "sha256": hex}."""
@@ -53,6 +82,20 @@ class World:
             return f"{claim.what['path']} is missing"
         found = tree_sha256(path, self._cache)
         return None if found == claim.what["sha256"] else f"{claim.what['path']} has other content"
+
+
+def _never(claim: Claim) -> str | None:
+    """{"why": a text}."""
+    return str(claim.what["why"])
+
+
+def _only_broken(claims: list[Claim], found: Mapping[int, str | BaseException | None]) -> Iterator[tuple[Claim, str]]:
+    for i, claim in enumerate(claims):
+        why = found[i]
+        if isinstance(why, BaseException):
+            raise why
+        if why is not None:
+            yield claim, why
 
 
 def tree_sha256(folder: Path, cache: StatCache) -> str:

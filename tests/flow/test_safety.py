@@ -245,6 +245,47 @@ def test_a_checkout_that_cannot_be_written_can_still_be_up_to_date(project: Proj
     assert "no report" in done.out
 
 
+def test_a_full_disk_is_a_failure_in_words(project: Project) -> None:
+    project.fresh()
+    done = project.doit("-a", "other", env={"TOY_CHATTER": "other:x=3000"}, prefix=("prlimit", "--fsize=20000"))
+    assert done.code == 4
+    assert "cannot be written: File too large" in done.out
+    assert "Traceback" not in done.out + done.err
+    assert project.doit().code == 0
+
+
+def test_who_stops_reading_what_we_say_does_not_stop_what_we_do(project: Project) -> None:
+    process = project.start("-v", "2", env={"TOY_CHATTER": "first:x=2000"})
+    process.stdout.readline()
+    process.stdout.close()
+    process.wait(30)
+    assert process.returncode == 0
+    assert process.stderr.read() == ""
+    assert project.report()["exit"] == 0
+
+
+def test_being_told_to_end_while_dodo_py_is_read_exits_with_130(project: Project) -> None:
+    dodo = project.root / "dodo.py"
+    dodo.write_text("import pathlib, time\npathlib.Path('happened.txt').write_text('x')\ntime.sleep(30)\n")
+    process = project.start()
+    wait_for(lambda: happened(project) == "x")
+    process.terminate()
+    done = ended(process, within=5)
+    assert (done.code, done.err) == (130, "interrupted\n")
+
+
+def test_a_task_that_was_asked_to_run_again_runs_each_time(project: Project) -> None:
+    dodo = project.root / "dodo.py"
+    dodo.write_text(
+        dodo.read_text().replace(
+            'Claim(kind="lamp", what={"name": name})', 'Claim(kind="never", what={"why": "asked"})'
+        )
+    )
+    project.fresh()
+    assert project.doit("other").code == 0
+    assert project.happened() == ["run other:x"]
+
+
 def happened(project: Project) -> str:
     """What the tasks did so far."""
     file = project.root / "happened.txt"

@@ -1,12 +1,14 @@
 """The stat cache: quick, and never wrong about a file that changed."""
 
 import os
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from pipeline.errors import ConfigError
 from pipeline.graph.stats import LARGE, StatCache
 from pipeline.graph.task import Claim
 from pipeline.graph.world import World, tree_sha256
@@ -138,3 +140,24 @@ def test_a_claimed_file_is_missing_changed_or_there(tmp_path: Path, cache: StatC
     assert world.check(claim) == "a is missing"
     file.mkdir()
     assert "cannot be read" in (world.check(claim) or "")
+
+
+def test_claims_on_other_machines_are_asked_at_the_same_time(tmp_path: Path, cache: StatCache) -> None:
+    world = World(tmp_path, cache)
+    meeting = threading.Barrier(3, timeout=10)
+
+    def ask(claim: Claim) -> str | None:
+        meeting.wait()
+        return "down" if claim.what["node"] == 2 else None
+
+    world.register("node", ask)
+    claims = [Claim(kind="node", what={"node": i}) for i in (1, 2, 3)]
+    assert world.broken([Claim(kind="file", what={"path": "gone", "sha256": ""}), *claims]) == [
+        (Claim(kind="file", what={"path": "gone", "sha256": ""}), "gone is missing"),
+        (claims[1], "down"),
+    ]
+
+
+def test_a_claim_of_an_unknown_kind_is_refused(tmp_path: Path, cache: StatCache) -> None:
+    with pytest.raises(ConfigError, match="'moon': no such kind"):
+        World(tmp_path, cache).broken([Claim(kind="moon", what={})])
