@@ -10,7 +10,7 @@ SCRIPT = Path(__file__).with_name("probes") / "bytecode.py"
 
 
 def compile_tree(python: Sequence[str], tree: Path, prefix: str, names: Sequence[str]) -> list[str]:
-    """Compile files of a tree, and return the .pyc files that this made, both relative to the tree and sorted.
+    """Compile files of a tree, and return the .pyc files beside them, both relative to the tree and sorted.
 
     `python` is the argv prefix of interpreter(), `prefix` the tree's folder in the image. Sources that do not compile
     have no .pyc. Raises ProgramError if the interpreter fails.
@@ -20,4 +20,5 @@ def compile_tree(python: Sequence[str], tree: Path, prefix: str, names: Sequence
     env = {"PYTHONHASHSEED": "0"}
     argv = [*python, str(SCRIPT), str(tree), prefix, workers]
     procs.capture(argv, env=env, within=1800, stdin="\n".join(names))
-    return sorted(str(path.relative_to(tree)) for path in tree.rglob("__pycache__/*.pyc"))
+    folders = sorted({(tree / name).parent for name in names})
+    return sorted(str(path.relative_to(tree)) for folder in folders for path in folder.glob("__pycache__/*.pyc"))

@@ -31,7 +31,9 @@ def write(name: str, image: Image, locked: Lock, folder: Path, python: Sequence[
     for alias in image.aliases:
         if tree.normalised(alias.of) not in locked_names:
             raise ConfigError(f"dockerfiles/{name}/image.yaml: aliases: {alias.name}: {alias.of} is not locked")
-        metadata = _metadata({"name": alias.name, "version": alias.version, "description": alias.reason})
+        metadata = _metadata(
+            {"name": alias.name, "version": alias.version, "description": f"another name of {alias.of}"}
+        )
         _put(site, alias.name, alias.version, {}, {"METADATA": metadata})
     for entry in image.distributions:
         where = f"dockerfiles/{name}/image.yaml: distributions: {entry}"
@@ -128,7 +130,7 @@ def _script(path: Path, target: str) -> None:
 
 
 def _files(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Everything below a folder that is not a folder, by its path there; what editors and Python leave is passed over."""
+    """Everything below a folder but folders, by its path there; what editors and Python leave is passed over."""
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if (path.is_symlink() or not path.is_dir()) and not JUNK.search(name):

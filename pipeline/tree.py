@@ -1,7 +1,7 @@
-"""A tree of installed wheels made fit for the image: what in it depends on the build machine is taken out or set right.
+"""A tree of installed wheels made fit for the image: what depends on the build machine is taken out or set right.
 
-`uv pip install --target` leaves scripts that name the build machine's Python, and RECORD lines that vouch for them. It puts
-scripts and shared data below the target, where the image has them below /usr/local.
+`uv pip install --target` leaves scripts that name the build machine's Python, and RECORD lines that vouch for them. It
+puts scripts and shared data below the target, where the image has them below /usr/local.
 """
 
 import base64
@@ -11,7 +11,7 @@ import io
 import os
 import re
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -90,11 +90,11 @@ def _name(folder: Path) -> str:
 
 def _rows(record: Path) -> list[tuple[str, str, str]]:
     with record.open(encoding="utf-8", newline="") as file:
-        rows = [tuple((row + ["", ""])[:3]) for row in csv.reader(file) if row]
-    return sorted({(os.path.normpath(path), said, size) for path, said, size in rows})
+        rows = [[*row, "", ""] for row in csv.reader(file) if row]
+    return sorted({(os.path.normpath(path), said, size) for path, said, size, *_ in rows})
 
 
-def _text(rows: Iterable[Sequence[str]]) -> str:
+def _text(rows: Iterable[tuple[str, str, str]]) -> str:
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows(sorted(rows))
     return out.getvalue()

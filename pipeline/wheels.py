@@ -1,10 +1,10 @@
-"""lock → the Python packages of the image, one tar a layer: wheels fetched by hash, installed for the target, compiled."""
+"""lock → the Python packages of the image, one tar a layer: wheels fetched by hash, installed, compiled."""
 
+import itertools
 import json
 import os
-import re
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ from pipeline.interpreter import interpreter
 from pipeline.layers import Layer
 from pipeline.lockfile import Lock
 from pipeline.log import Log, step
-from pipeline.resolve import Wheel
 from pipeline.tree import Distribution
 
 AT_ONCE = 6000  # files compiled between two signs of life
@@ -106,13 +105,24 @@ def compile_all(
 ) -> set[str]:
     """Compile every module of the tree; returns the paths in the tree of the .pyc files that this made."""
     names = sorted(path for d in distributions for path in d.files if _importable(path))
-    made: list[str] = []
-    for start in range(0, len(names), AT_ONCE):
-        log.progress("bytecode", start, len(names), "files")
-        part = names[start : start + AT_ONCE]
-        bytecode.compile_tree(argv, site, "/" + tree.packages(python), part)
-        made += [pyc for name in part if (site / (pyc := _pyc(name, python))).is_file()]
-    return set(made)
+    made: set[str] = set()
+    done = 0
+    for part in _portions(names):
+        log.progress("bytecode", done, len(names), "files")
+        made.update(bytecode.compile_tree(argv, site, "/" + tree.packages(python), part))
+        done += len(part)
+    return made
+
+
+def _portions(names: Sequence[str]) -> Iterator[list[str]]:
+    """Files to compile at once, whole folders together: what a folder's bytecode is may not depend on others."""
+    portion: list[str] = []
+    for _, folder in itertools.groupby(sorted(names, key=os.path.split), os.path.dirname):
+        portion += folder
+        if len(portion) >= AT_ONCE:
+            yield portion
+            portion = []
+    yield portion
 
 
 def _importable(path: str) -> bool:
