@@ -3,11 +3,12 @@
 import difflib
 import re
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
-from pipeline import debs, lockfile, resolve
+from pipeline import aptroot, debs, lockfile, resolve
 from pipeline.audit import MACHINES, Target
 from pipeline.debs import Deb
 from pipeline.errors import ConfigError
@@ -154,20 +155,31 @@ def _debs(
     arch, version = image.platform.partition("/")[2], image.python.version
     kept = [deb for deb in before.debs if deb.name not in moving] if before else []
     kept_interpreter = [deb for deb in before.interpreter if deb.name not in moving] if before else []
-    with debs.apt(image.base.debian, [arch, *MACHINES], log) as apt:
-        packages = apt.resolve(image.base.packages, arch, kept)
-        if f"python{version}-minimal" not in {deb.name for deb in packages}:
-            found = ", ".join(deb.name for deb in packages if re.fullmatch(r"python3\.\d+-minimal", deb.name)) or "none"
-            raise ConfigError(
-                f"image.yaml: python.version is {version}, but base.packages bring {found}",
-                hint=f"add python{version} to base.packages, or set python.version to what the suite has",
-            )
-        interpreter: set[Deb] = set()
-        for machine in MACHINES:
-            wanted = [f"python{version}-minimal", f"libpython{version}-stdlib"]
-            interpreter.update(apt.resolve(wanted, machine, kept_interpreter))
+    wanted = [f"python{version}-minimal", f"libpython{version}-stdlib"]
+
+    def one(machine: str) -> tuple[tuple[Deb, ...], tuple[Deb, ...]]:
+        with aptroot.private(image.base.debian, machine, log) as apt:
+            packages = apt.resolve(image.base.packages, kept) if machine == arch else ()
+            if machine == arch:
+                _python_of(packages, version)
+            return packages, apt.resolve(wanted, kept_interpreter)
+
+    with ThreadPoolExecutor(len(MACHINES)) as pool:
+        found = list(pool.map(one, MACHINES))
+    packages = next(of_image for of_image, _ in found if of_image)
+    interpreter = {deb for _, of_machine in found for deb in of_machine}
     log.line(f"{len(packages)} Debian packages for {arch}, {sum(deb.size for deb in packages) / 1e6:.0f} MB")
     return packages, tuple(sorted(interpreter))
+
+
+def _python_of(packages: Sequence[Deb], version: str) -> None:
+    """Raise ConfigError if the base does not bring the image's interpreter."""
+    if f"python{version}-minimal" not in {deb.name for deb in packages}:
+        found = ", ".join(deb.name for deb in packages if re.fullmatch(r"python3\.\d+-minimal", deb.name)) or "none"
+        raise ConfigError(
+            f"image.yaml: python.version is {version}, but base.packages bring {found}",
+            hint=f"add python{version} to base.packages, or set python.version to what the suite has",
+        )
 
 
 def _wheels(

@@ -56,6 +56,7 @@ def wheels(request: Request, log: Log) -> tuple[Wheel, ...]:
     Raises ConfigError in words for a conflict or a package that does not exist or has no fitting wheel,
     TandemError if the index cannot be reached.
     """
+    _readable(request)
     packages = _pylock(request, log)
     chosen = [_wheel(package, request.target) for package in packages]
     misfits = [
@@ -96,6 +97,19 @@ def version() -> str:
     return installed("uv")
 
 
+def _readable(request: Request) -> None:
+    """Raise ConfigError for what is no requirement; an option of the resolver is none."""
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    for key, given in (("requirements", request.requirements), ("constraints", request.constraints)):
+        for item in given:
+            try:
+                Requirement(item)
+            except InvalidRequirement as error:
+                why = str(error).splitlines()[0]
+                raise ConfigError(f"{request.origin}: python.{key}: {item!r} cannot be read: {why}") from error
+
+
 def _pylock(request: Request, log: Log, *options: str) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory(prefix="tandem-uv-") as folder:
         scratch = Path(folder)
@@ -109,6 +123,8 @@ def _pylock(request: Request, log: Log, *options: str) -> list[dict[str, Any]]:
         try:
             procs.capture(argv, cwd=scratch, env=environment(), within=600)
         except procs.ProgramError as error:
+            for line in error.output.splitlines():
+                log.line(line)
             raise conflict.explain(error.output, request.origin, request.requirements, request.constraints) from error
         found: list[dict[str, Any]] = tomllib.loads(out.read_text(encoding="utf-8")).get("packages", [])
         return found

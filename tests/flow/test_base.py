@@ -53,12 +53,13 @@ def test_another_umask_time_zone_and_locale_give_the_same_bytes(
 def test_every_module_has_bytecode_for_the_path_it_will_have(rootfs: tuple[Path, dict[str, str | int]]) -> None:
     with tarfile.open(rootfs[0]) as archive:
         names = set(archive.getnames())
+        regular = {member.name for member in archive if member.isreg()}
         compiled = archive.extractfile("usr/lib/python3.13/__pycache__/abc.cpython-313.pyc")
         assert compiled is not None
         head = compiled.read()
-    modules = {name for name in names if name.startswith("usr/lib/python3.13/") and name.endswith(".py")}
+    modules = {name for name in regular if name.startswith("usr/lib/python3.13/") and name.endswith(".py")}
     pairs = {f"{name.rpartition('/')[0]}/__pycache__/{Path(name).stem}.cpython-313.pyc" for name in modules}
-    assert len(pairs - names) <= 1, pairs - names  # sitecustomize.py, a link into /etc
+    assert not pairs - names
     assert head[4:8] == b"\x01\x00\x00\x00", "the hash of the source must be there, and unchecked"
     assert b"/usr/lib/python3.13/abc.py" in head
     assert importlib.util.MAGIC_NUMBER[2:] == head[2:4]
@@ -74,7 +75,7 @@ def test_scanners_find_every_package_in_the_manner_of_distroless(
         text = bash.read().decode()
     assert {f"var/lib/dpkg/status.d/{deb.name}" for deb in locked.debs} <= listed
     version = next(deb.version for deb in locked.debs if deb.name == "bash")
-    assert f"Package: bash\nVersion: {version}\n" in text.replace("Source: bash\n", "")
+    assert {"Package: bash", f"Version: {version}"} <= set(text.splitlines())
     assert rootfs[1]["packages"] == len(locked.debs)
 
 

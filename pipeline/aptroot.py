@@ -1,0 +1,183 @@
+"""apt in a private root: it resolves packages of any architecture, and the host's own apt state is not touched."""
+
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from pipeline import procs, store
+from pipeline.debs import Deb, Source, mirrors
+from pipeline.errors import ConfigError, TandemError
+from pipeline.log import Log
+
+KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+
+
+class Apt:
+    """apt with the lists of one suite for one architecture, in a folder of its own."""
+
+    def __init__(self, root: Path, sources: Sequence[Source], arch: str, log: Log) -> None:
+        self._root, self._arch, self._log = root, arch, log
+        self._sources = tuple(sources)
+        self._blocks: dict[str, list[str]] = {}
+        for folder in ("state/lists/partial", "cache/archives/partial", "etc", "kept"):
+            (root / folder).mkdir(parents=True)
+        (root / "status").touch()
+        (root / "preferences").touch()
+        (root / "kept" / "Packages").touch()
+        self._write_sources()
+        host = procs.capture(["apt-config", "dump"])
+        (root / "apt.conf").write_text(_conf(root, arch, host), encoding="utf-8")
+        self._update()
+
+    def resolve(self, packages: Sequence[str], pins: Iterable[Deb] = ()) -> tuple[Deb, ...]:
+        """The packages and what they depend on (recommendations left out), sorted by name.
+
+        `pins` are versions to keep if the suite or the store still has them. Raises ConfigError if a package
+        is unknown or cannot be installed.
+        """
+        held = [deb for deb in pins if deb.arch in {self._arch, "all"}]
+        known = self._versions(deb.name for deb in held)
+        lost = [deb for deb in held if (deb.name, deb.version) not in known and store.get(deb.sha256)]
+        self._offer(lost)
+        known = {**known, **{(deb.name, deb.version): deb for deb in lost}}
+        lines = [
+            f"Package: {deb.name}\nPin: version {deb.version}\nPin-Priority: 1001\n"
+            for deb in held
+            if (deb.name, deb.version) in known
+        ]
+        (self._root / "preferences").write_text("\n".join(lines), encoding="utf-8")
+        try:
+            text = self._apt("install", "--simulate", "--no-install-recommends", *packages)
+        except procs.ProgramError as error:
+            raise ConfigError(complaint(error.output, self._sources[0].suite, self._arch)) from error
+        chosen = [
+            (name.partition(":")[0], version) for name, version in re.findall(r"^Inst (\S+) \((\S+) ", text, re.M)
+        ]
+        known = {**self._versions((name for name, _ in chosen)), **known}
+        return tuple(sorted(known[key] for key in chosen))
+
+    def _apt(self, *words: str) -> str:
+        return procs.capture(["apt-get", *words], env=self._env(), within=300)
+
+    def _env(self) -> Mapping[str, str]:
+        return {
+            "APT_CONFIG": str(self._root / "apt.conf"),
+            "LC_ALL": "C",
+            "LANGUAGE": "",
+            "DEBIAN_FRONTEND": "noninteractive",
+        }
+
+    def _write_sources(self) -> None:
+        options = f"arch={self._arch}" + (f" signed-by={KEYRING}" if KEYRING.is_file() else "")
+        lines = [f"deb [{options}] {source.uri} {source.suite} main" for source in self._sources]
+        lines.append(f"deb [trusted=yes arch={self._arch}] file:{self._root}/kept ./")
+        (self._root / "sources.list").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    def _update(self) -> None:
+        words = " ".join(source.suite for source in self._sources)
+        self._log.line(f"reading the package lists of {words} for {self._arch} …")
+        try:
+            # apt's own cache of the lists is made by the first who needs it.
+            self._apt("update", "--error-on=any", "--option", "pkgCacheFile::Generate=false")
+        except procs.ProgramError as error:
+            raise TandemError(
+                "apt could not read the package lists:\n" + _errors(error.output),
+                hint="no network? what is locked already needs none",
+            ) from error
+
+    def _versions(self, names: Iterable[str]) -> dict[tuple[str, str], Deb]:
+        """Every version of these packages that the lists hold, by name and version."""
+        if not self._blocks:
+            lists = sorted((self._root / "state" / "lists").glob(f"*_binary-{self._arch}_Packages*"))
+            text = procs.capture(["/usr/lib/apt/apt-helper", "cat-file", *map(str, lists)], env=self._env(), within=120)
+            self._blocks = blocks(text)
+        found = self._blocks
+        return {(deb.name, deb.version): deb for name in set(names) for deb in map(parse, found.get(name, ())) if deb}
+
+    def _offer(self, lost: Sequence[Deb]) -> None:
+        """Make apt know packages that only the store still has."""
+        text = []
+        for deb in lost:
+            file = store.get(deb.sha256)
+            fields = procs.capture(["dpkg-deb", "--field", str(file)]).strip()
+            text.append(f"{fields}\nFilename: {deb.path}\nSize: {deb.size}\nSHA256: {deb.sha256}\n")
+        packages = self._root / "kept" / "Packages"
+        new = "\n".join(text)
+        if packages.read_text(encoding="utf-8") != new:
+            packages.write_text(new, encoding="utf-8")
+            self._update()
+
+
+@contextmanager
+def private(suite: str, arch: str, log: Log) -> Iterator[Apt]:
+    """A private apt for one run; its folder is removed afterwards."""
+    with tempfile.TemporaryDirectory(prefix="tandem-apt-") as folder:
+        yield Apt(Path(folder), mirrors(suite), arch, log)
+
+
+def blocks(text: str) -> dict[str, list[str]]:
+    """The stanzas of a Packages file, unparsed, by package name."""
+    found: dict[str, list[str]] = {}
+    for block in text.split("\n\n"):
+        head, _, name = block.lstrip("\n").partition("\n")[0].partition(": ")
+        if head == "Package":
+            found.setdefault(name, []).append(block)
+    return found
+
+
+def parse(block: str) -> Deb | None:
+    """One stanza of a Packages file; None if it lacks a field that a lock needs."""
+    fields = dict(re.findall(r"^(Package|Version|Architecture|SHA256|Size|Filename): (.*)$", block, re.MULTILINE))
+    if len(fields) < 6:
+        return None
+    path = fields["Filename"].removeprefix("./")
+    return Deb(
+        fields["Package"], fields["Version"], fields["Architecture"], fields["SHA256"], int(fields["Size"]), path
+    )
+
+
+def complaint(output: str, suite: str, arch: str) -> str:
+    """What apt says against a request, in one message."""
+    unknown = re.findall(r"Unable to locate package (\S+)|Package '?([^'\s]+)'? has no installation candidate", output)
+    if unknown:
+        names = ", ".join(sorted({a or b for a, b in unknown}))
+        return f"image.yaml: base.packages: {suite} has no package {names} for {arch}"
+    wants = [line.strip() for line in output.splitlines() if re.search(r"(Depends|Conflicts|Breaks):", line)]
+    return f"image.yaml: base.packages: {suite} cannot install this set for {arch}:\n" + "\n".join(
+        wants or [output.strip()]
+    )
+
+
+def _errors(output: str) -> str:
+    return "\n".join(line for line in output.splitlines() if line.startswith(("E:", "W:"))) or output.strip()
+
+
+def _conf(root: Path, arch: str, host: str) -> str:
+    """apt.conf of the private root: how the host reaches its mirrors, nothing else of the host."""
+    ours = {
+        "Dir::State": root / "state",
+        "Dir::State::status": root / "status",
+        "Dir::Cache": root / "cache",
+        "Dir::Etc::sourcelist": root / "sources.list",
+        "Dir::Etc::sourceparts": "/dev/null",
+        "Dir::Etc::main": "/dev/null",
+        "Dir::Etc::parts": "/dev/null",
+        "Dir::Etc::preferences": root / "preferences",
+        "Dir::Etc::preferencesparts": "/dev/null",
+        "APT::Architecture": arch,
+        "APT::Architectures": arch,
+        "APT::Sandbox::User": "root",
+        "APT::Get::AllowUnauthenticated": "false",
+        "APT::Install-Suggests": "false",
+        "Acquire::Languages": "none",
+        "Acquire::Retries": "3",
+    }
+    kept = [
+        line
+        for line in host.splitlines()
+        if line.startswith("Acquire::")
+        and not re.match(r"Acquire::(IndexTargets|Languages|Retries|CompressionTypes)\b", line)
+    ]
+    return "\n".join([*kept, *(f'{key} "{value}";' for key, value in ours.items())]) + "\n"

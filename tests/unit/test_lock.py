@@ -1,0 +1,199 @@
+"""Locks: what is asked, what is kept, what is refused. Nothing here resolves anything."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from pipeline import lock, lockfile, resolve
+from pipeline.debs import Deb
+from pipeline.errors import ConfigError
+from pipeline.lockfile import Lock
+from pipeline.log import NullLog
+from pipeline.models import DebianBase, Image, Python
+from pipeline.resolve import Wheel
+
+HEX = "0123456789abcdef" * 4
+IMAGE = Image(
+    base=DebianBase(debian="trixie", packages=("python3", "bash")),
+    python=Python(version="3.13", requirements=("six", "idna>=3"), constraints=("six<2",)),
+)
+
+
+def a_lock(image: Image = IMAGE) -> Lock:
+    pool = "pool/main/b/bash/bash_5.2.37-2_arm64.deb"
+    return Lock(
+        name="tiny",
+        request=lock.request(image),
+        cutoff="2026-11-01",
+        epoch=1_793_491_200,
+        wheels=(
+            Wheel("idna", "3.10", (f"sha256:{HEX}",), "idna-3.10-py3-none-any.whl", 70),
+            Wheel("six", "1.17.0", (f"sha256:{HEX[::-1]}", f"sha256:{HEX}"), "six-1.17.0-py3-none-any.whl", 11),
+        ),
+        debs=(Deb("bash", "5.2.37-2", "arm64", HEX, 5, pool), Deb("libc6", "2.41-12", "arm64", HEX, 6, "pool/c.deb")),
+        interpreter=(Deb("python3.13-minimal", "3.13.5-2", "amd64", HEX, 7, "pool/p.deb"),),
+        tools={"uv": "0.13.9", "apt": "3.0.3"},
+    )
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    lockfile.write(a_lock(), tmp_path)
+    return tmp_path
+
+
+def test_a_lock_is_read_as_it_was_written(root: Path) -> None:
+    assert lock.read("tiny", root) == a_lock()
+
+
+def test_writing_the_same_lock_again_gives_the_same_bytes(root: Path) -> None:
+    before = {path.name: path.read_bytes() for path in (root / "lockfiles").iterdir()}
+    lockfile.write(lock.read("tiny", root), root)
+    assert {path.name: path.read_bytes() for path in (root / "lockfiles").iterdir()} == before
+
+
+def test_other_tools_can_read_the_requirements_file(root: Path) -> None:
+    text = (root / "lockfiles/tiny.requirements.txt").read_text()
+    joined = text.replace("\\\n", " ").splitlines()
+    pins = [Requirement(line.split(" --hash")[0]) for line in joined if not line.startswith("#")]
+    assert [str(pin) for pin in pins] == ["idna==3.10", "six==1.17.0"]
+    assert "://" not in text
+
+
+def test_the_deb_list_is_columns_without_a_mirror(root: Path) -> None:
+    lines = (root / "lockfiles/tiny.debs.txt").read_text().splitlines()
+    assert lines[1].split() == ["bash", "5.2.37-2", "arm64", HEX, "5", "pool/main/b/bash/bash_5.2.37-2_arm64.deb"]
+    assert "://" not in "\n".join(lines)
+
+
+def test_what_is_asked_is_spelled_out_and_does_not_depend_on_order() -> None:
+    expected = {
+        "platform": "linux/arm64",
+        "debian": "trixie",
+        "packages": ["bash", "python3"],
+        "python": "3.13",
+        "requirements": ["idna>=3", "six"],
+        "constraints": ["six<2"],
+        "cutoff": None,
+    }
+    assert lock.request(IMAGE) == expected
+
+
+def test_a_lock_that_answers_is_kept_in_every_mode_that_does_not_upgrade(root: Path) -> None:
+    for mode in ("", "frozen"):
+        assert lock.make("tiny", IMAGE, root, mode, NullLog()) == a_lock()
+
+
+def test_a_part_of_the_image_that_no_package_depends_on_does_not_unsettle_its_lock(root: Path) -> None:
+    changed = Image(base=IMAGE.base, python=IMAGE.python, env={"A": "b"}, workdir="/elsewhere")
+    assert lock.answers(lock.read("tiny", root), changed)
+
+
+def test_frozen_fails_instead_of_resolving_and_says_what_is_new(root: Path) -> None:
+    python = Python(version="3.13", requirements=("six", "ray"), constraints=("six<2",))
+    with pytest.raises(ConfigError) as caught:
+        lock.make("tiny", Image(base=IMAGE.base, python=python), root, "frozen", NullLog())
+    assert "requirements: ray is new; requirements: idna>=3 is gone" in str(caught.value)
+    assert "TANDEM_LOCK=" in caught.value.hint
+
+
+def test_frozen_without_a_lock_fails(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"lockfiles/tiny\.lock\.json: there is no such lock"):
+        lock.make("tiny", IMAGE, tmp_path, "frozen", NullLog())
+
+
+def test_an_unknown_mode_is_refused_by_name(root: Path) -> None:
+    with pytest.raises(ConfigError, match="TANDEM_LOCK=update"):
+        lock.make("tiny", IMAGE, root, "update", NullLog())
+
+
+def test_a_package_that_is_not_locked_cannot_be_upgraded(root: Path) -> None:
+    with pytest.raises(ConfigError, match="no package 'sixx' is locked") as caught:
+        lock.make("tiny", IMAGE, root, "upgrade:sixx", NullLog())
+    assert "'six'" in caught.value.hint
+
+
+@pytest.mark.parametrize("part", ["wheels", "debs", "interpreter"])
+def test_a_file_that_was_not_written_with_its_lock_is_noticed(root: Path, part: str) -> None:
+    path = root / lockfile.files("tiny")[part]
+    path.write_text(path.read_text().replace(HEX, HEX.replace("0", "1")))
+    with pytest.raises(ConfigError, match=path.name):
+        lock.read("tiny", root)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"schema": 99}', "{", "\udcff"])
+def test_a_damaged_lock_is_one_message(root: Path, text: str) -> None:
+    (root / "lockfiles/tiny.lock.json").write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(ConfigError, match=r"tiny\.lock\.json"):
+        lock.read("tiny", root)
+
+
+def test_a_requirement_without_a_hash_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"six==1\.17\.0"):
+        lockfile.wheels("six==1.17.0\n", {})
+
+
+def test_what_a_wheel_must_fit_follows_from_the_locked_libc(root: Path) -> None:
+    fits = lock.target(lock.read("tiny", root))
+    assert (fits.arch, fits.python, fits.glibc) == ("arm64", "3.13", 41)
+
+
+def test_a_base_without_a_libc_is_refused() -> None:
+    bare = dataclasses.replace(a_lock(), debs=())
+    with pytest.raises(ConfigError, match="no libc6"):
+        lock.target(bare)
+
+
+def test_a_python_that_the_base_does_not_bring_is_refused() -> None:
+    older = [Deb("python3.11-minimal", "3.11.2-6", "arm64", HEX, 1, "pool/p.deb")]
+    with pytest.raises(ConfigError, match=r"python\.version is 3\.13, but base\.packages bring python3\.11-minimal"):
+        lock._python_of(older, "3.13")
+
+
+def test_the_epoch_is_midnight_of_the_cutoff_date() -> None:
+    assert lock._epoch("2024-06-01") == 1_717_200_000
+
+
+def test_pips_index_reaches_uv_when_uv_has_none(tmp_path: Path) -> None:
+    conf = tmp_path / "pip.conf"
+    conf.write_text("[global]\nindex-url = http://mirror.invalid/simple\ncert = /ca.pem\ntrusted-host = a b\n")
+    handed = resolve.environment({"HOME": str(tmp_path)}, [conf])
+    assert handed["UV_DEFAULT_INDEX"] == "http://mirror.invalid/simple"
+    assert handed["SSL_CERT_FILE"] == "/ca.pem"
+    assert handed["UV_INSECURE_HOST"] == "a b"
+
+
+def test_pips_environment_outweighs_its_files(tmp_path: Path) -> None:
+    conf = tmp_path / "pip.conf"
+    conf.write_text("[global]\nindex-url = http://file.invalid/simple\n")
+    env = {"HOME": str(tmp_path), "PIP_INDEX_URL": "http://env.invalid/simple"}
+    assert resolve.environment(env, [conf])["UV_DEFAULT_INDEX"] == "http://env.invalid/simple"
+
+
+@pytest.mark.parametrize("name", ["UV_DEFAULT_INDEX", "UV_INDEX_URL"])
+def test_uvs_own_index_is_left_alone(tmp_path: Path, name: str) -> None:
+    env = {"HOME": str(tmp_path), name: "http://uv.invalid/simple", "PIP_INDEX_URL": "http://pip.invalid/simple"}
+    assert "UV_DEFAULT_INDEX" not in resolve.environment(env, [])
+
+
+def test_an_index_in_uv_toml_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "uv").mkdir()
+    (tmp_path / "uv/uv.toml").write_text('[[index]]\nurl = "http://uv.invalid/simple"\ndefault = true\n')
+    env = {"XDG_CONFIG_HOME": str(tmp_path), "PIP_INDEX_URL": "http://pip.invalid/simple"}
+    assert "UV_DEFAULT_INDEX" not in resolve.environment(env, [])
+
+
+@pytest.mark.parametrize("item", ["requests=>1", "--index-url http://x.invalid", "-r other.txt", "a b"])
+def test_what_is_no_requirement_is_refused_before_anything_runs(item: str) -> None:
+    asked = resolve.Request(
+        requirements=[item],
+        constraints=(),
+        target=lock.target(a_lock()),
+        cutoff="2026-11-01",
+        origin="image.yaml",
+        pins={},
+    )
+    with pytest.raises(ConfigError, match=r"image\.yaml: python\.requirements: "):
+        resolve.wheels(asked, NullLog())

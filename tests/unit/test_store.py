@@ -1,0 +1,157 @@
+"""The by-hash store, against a real HTTP server that misbehaves on purpose."""
+
+import hashlib
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from pipeline import procs, store
+from pipeline.errors import Cancelled, TandemError
+from pipeline.log import NullLog
+
+CONTENT = bytes(range(256)) * 4000
+HEX = hashlib.sha256(CONTENT).hexdigest()
+
+
+@dataclass
+class Mirror:
+    """What the server does with the next requests ("503", "cut", "404", "plain"), and what it was asked."""
+
+    plan: list[str] = field(default_factory=list)
+    ranges: list[str | None] = field(default_factory=list)
+    url: str = ""
+
+
+@pytest.fixture
+def mirror() -> Iterator[Mirror]:
+    state = Mirror()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:  # the name that http.server asks for
+            deed = state.plan.pop(0) if state.plan else "whole"
+            asked = self.headers.get("Range")
+            state.ranges.append(asked)
+            start = int(asked.removeprefix("bytes=").rstrip("-")) if asked and deed != "plain" else 0
+            if deed.isdigit():
+                self.send_error(int(deed))
+                return
+            self.send_response(206 if start else 200)
+            self.send_header("Content-Length", str(len(CONTENT) - start))
+            self.end_headers()
+            body = CONTENT[start:]
+            self.wfile.write(body[: len(body) // 2] if deed == "cut" else body[::-1] if deed == "wrong" else body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    state.url = f"http://127.0.0.1:{server.server_port}/pool/a.deb"
+    yield state
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    return tmp_path / "cache"
+
+
+def test_a_file_is_fetched_once_and_lies_under_its_hash(mirror: Mirror, cache: Path) -> None:
+    first = store.fetch(mirror.url, HEX, len(CONTENT), NullLog())
+    second = store.fetch(mirror.url, HEX, len(CONTENT), NullLog())
+    assert first == second == cache / "tandem/sha256" / HEX == store.get(HEX)
+    assert first.read_bytes() == CONTENT
+    assert len(mirror.ranges) == 1
+    assert list((cache / "tandem/partial").iterdir()) == []
+
+
+def test_a_connection_that_breaks_is_taken_up_where_it_broke(mirror: Mirror) -> None:
+    mirror.plan = ["cut"]
+    assert store.fetch(mirror.url, HEX, len(CONTENT), NullLog()).read_bytes() == CONTENT
+    assert mirror.ranges == [None, f"bytes={len(CONTENT) // 2}-"]
+
+
+def test_a_server_that_ignores_ranges_does_not_spoil_the_file(mirror: Mirror) -> None:
+    mirror.plan = ["cut", "plain"]
+    assert store.fetch(mirror.url, HEX, len(CONTENT), NullLog()).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("status", ["500", "502", "503", "504", "429"])
+def test_a_passing_failure_is_tried_again(mirror: Mirror, status: str) -> None:
+    mirror.plan = [status]
+    store.fetch(mirror.url, HEX, len(CONTENT), NullLog())
+    assert len(mirror.ranges) == 2
+
+
+@pytest.mark.parametrize("status", ["401", "403", "404"])
+def test_a_lasting_failure_is_not_tried_again(mirror: Mirror, status: str) -> None:
+    mirror.plan = [status]
+    with pytest.raises(store.MissingError, match=f"answers {status}"):
+        store.fetch(mirror.url, HEX, len(CONTENT), NullLog())
+    assert len(mirror.ranges) == 1
+
+
+def test_the_next_address_is_asked_when_one_does_not_have_it(mirror: Mirror) -> None:
+    mirror.plan = ["404"]
+    item = store.Item("a", (mirror.url, mirror.url), HEX, len(CONTENT))
+    assert store.fetch_all([item], NullLog(), title="files")[HEX].read_bytes() == CONTENT
+
+
+def test_other_bytes_than_the_locks_never_enter_the_store(mirror: Mirror) -> None:
+    mirror.plan = ["wrong"]
+    with pytest.raises(store.MissingError, match="other bytes"):
+        store.fetch(mirror.url, HEX, len(CONTENT), NullLog())
+    assert store.get(HEX) is None
+
+
+def test_a_file_that_was_damaged_on_disk_is_fetched_anew(mirror: Mirror) -> None:
+    path = store.fetch(mirror.url, HEX, len(CONTENT), NullLog())
+    path.write_bytes(CONTENT[:-1] + b"?")
+    assert store.fetch(mirror.url, HEX, len(CONTENT), NullLog()).read_bytes() == CONTENT
+
+
+def test_nobody_there_is_one_message(mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "TRIES", 1)
+    with pytest.raises(TandemError, match="refused"):
+        store.fetch("http://127.0.0.1:9/a.deb", HEX, len(CONTENT), NullLog())
+
+
+def test_a_local_mirror_is_an_address_too(tmp_path: Path) -> None:
+    (tmp_path / "a.deb").write_bytes(CONTENT)
+    assert store.fetch(f"file://{tmp_path}/a.deb", HEX, len(CONTENT), NullLog()).read_bytes() == CONTENT
+    with pytest.raises(store.MissingError, match=r"b\.deb"):
+        store.fetch(f"file://{tmp_path}/b.deb", HEX[::-1], 5, NullLog())
+
+
+def test_adding_checks_the_bytes(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(CONTENT)
+    with pytest.raises(TandemError, match="SHA-256"):
+        store.add(file, HEX[::-1])
+    assert store.add(file, HEX).read_bytes() == CONTENT
+    assert file.exists()
+
+
+def test_an_interrupted_run_stops_fetching(mirror: Mirror) -> None:
+    procs.cancel()
+    try:
+        with pytest.raises(Cancelled):
+            store.fetch(mirror.url, HEX, len(CONTENT), NullLog())
+    finally:
+        procs.resume()
+
+
+def test_progress_counts_bytes_of_all_files_together(mirror: Mirror) -> None:
+    log = NullLog()
+    store.fetch(mirror.url, HEX, len(CONTENT), log)
+    store.fetch(mirror.url, HEX, len(CONTENT), log)
+    assert log.lines == ["a.deb: 1.0 MB, 1.0 MB fetched", "a.deb: 1.0 MB, all of it was in the store"]
