@@ -24,6 +24,8 @@ SNAPSHOTTER = "io.containerd.snapshotter.v1"
 # e_machine of ELF headers, by the platform whose programs carry it.
 ELF = {"linux/arm64": 183, "linux/amd64": 62}
 MACHINES = {"aarch64": "linux/arm64", "x86_64": "linux/amd64"}
+# Where systems keep the certificates by which downloads are checked (Debian's, Fedora's, Alpine's).
+BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 # What images are made for: their probes run here, emulated where the machine is another.
 TARGETS = ("linux/arm64",)
 
@@ -50,6 +52,7 @@ def look() -> list[Need]:
         _image_store(info),
         # A kernel elsewhere cannot be looked at from here; smoke finds out.
         *(_emulation(platform) for platform in foreign(info) if is_local(where)),
+        _certificates(),
         _program("mmdebstrap", "mmdebstrap", "mmdebstrap"),
         _program("arch-test", "arch-test", "arch-test"),
         Need(
@@ -157,6 +160,12 @@ def _program(name: str, program: str, package: str) -> Need:
     return Need(name, path is not None, path or "nothing", "on PATH", f"install {package}")
 
 
+def _certificates() -> Need:
+    named = os.environ.get("SSL_CERT_FILE")
+    path = next((path for path in ([named] if named else BUNDLES) if Path(path).is_file()), None)
+    return Need("CA certificates", path is not None, path or "nothing", "a bundle", "install ca-certificates")
+
+
 def _engine(where: str, info: Mapping[str, Any] | None, trouble: str) -> Need:
     at = where or SOCKET
     wanted = ">= " + ".".join(map(str, ENGINE))
@@ -199,9 +208,9 @@ def _container_builder() -> str:
 
 def _buildx() -> Need:
     wanted = ">= " + ".".join(map(str, BUILDX))
-    plugin = plugin()
-    found = _buildx_version(plugin) if plugin else ""
-    text = f"{found or 'no version'} at {plugin}" if plugin else "nothing"
+    path = plugin()
+    found = _buildx_version(path) if path else ""
+    text = f"{found or 'no version'} at {path}" if path else "nothing"
     return Need("buildx", version(found) >= BUILDX, text, wanted, "install docker-buildx")
 
 
@@ -218,16 +227,16 @@ def plugin() -> Path | None:
     return next((path for path in (f / "docker-buildx" for f in folders) if os.access(path, os.X_OK)), None)
 
 
-def _buildx_version(plugin: Path) -> str:
+def _buildx_version(path: Path) -> str:
     """Its own word, kept by the file's identity: asking takes 40 ms."""
-    state = plugin.stat()
-    identity = f"{plugin} {state.st_size} {state.st_mtime_ns} {state.st_ino}"
+    state = path.stat()
+    identity = f"{path} {state.st_size} {state.st_mtime_ns} {state.st_ino}"
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tandem/buildx.json"
     kept = _json(cache)
     if kept.get("identity") == identity:
         return str(kept["version"])
     try:
-        words = procs.capture([str(plugin), "version"], within=20).split()
+        words = procs.capture([str(path), "version"], within=20).split()
     except TandemError:
         return ""
     found = words[1] if len(words) > 1 else ""

@@ -25,6 +25,7 @@ PACKAGES = {
     "buildx": ("docker-buildx",),
     "engine": ("docker.io", "containerd", "iptables"),
     "emulation": ("qemu-user", "qemu-user-binfmt"),
+    "CA certificates": ("ca-certificates",),
     "mmdebstrap": ("mmdebstrap",),
     "arch-test": ("arch-test",),
     "debian-archive-keyring": ("debian-archive-keyring",),
