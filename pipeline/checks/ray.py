@@ -21,9 +21,9 @@ from pipeline.log import Log
 NAME = "ray"
 ATTEMPTS = 3
 PORT = 29501
-START_WITHIN = 240
-STATUS_WITHIN = 120
-STOP_WITHIN = 120
+START_WITHIN = 900
+STATUS_WITHIN = 300
+STOP_WITHIN = 300
 NODES = 2
 TOKEN = f"{SECRETS}ray-token"
 STARTED = "Ray runtime started"

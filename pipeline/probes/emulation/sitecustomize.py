@@ -1,12 +1,19 @@
-"""Takes a user-mode emulator's own words out of what psutil says of other processes' command lines.
+"""Makes Ray work under a user-mode emulator: its processes are found by name, and have time to start.
 
-Under qemu and binfmt_misc a program sees its own command line as it should be, but that of any other process
+The folder of this file goes into PYTHONPATH of a container, only where an emulator runs it; it is never part of an
+image. Without an emulator it changes nothing.
+
+Names: under qemu and binfmt_misc a program sees its own command line as it should be, but that of any other process
 begins with the interpreter (and, where argv[0] is preserved, the path of the program). Ray finds its raylet by
-argv[0] and then says "No node info found matching attributes". The folder of this file goes into PYTHONPATH of a
-container, only where an emulator runs it; it is never part of an image. Without an emulator it changes nothing.
+argv[0] and then says "No node info found matching attributes"; so psutil is made to leave the emulator's words out.
+
+Time: Ray gives its raylet 30 s, a number written into ray/_private/node.py; an emulated one takes that long as soon as
+another program wants the processor. So the clock of that module runs slower.
 """
 
+import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
@@ -14,8 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-# psutil's Linux half under any parent: Ray brings a psutil of its own.
-PATCHED = "psutil._pslinux"
+SLOWER = 8
 
 
 def emulators_words() -> list[str]:
@@ -35,37 +41,58 @@ def _words(file: Path) -> list[str]:
     return file.read_bytes().decode(errors="surrogateescape").split("\0")[:-1]
 
 
-class _Patch(Loader):
-    """Loads the module as it is, then wraps Process.cmdline."""
+def _names(module: Any) -> None:
+    words = emulators_words()
+    original: Callable[[Any], list[str]] = module.Process.cmdline
+    module.Process.cmdline = lambda process: without(words, original(process))
 
-    def __init__(self, real: Loader) -> None:
+
+class _SlowClock:
+    """The module `time`, but for its monotonic clock."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(time, name)
+
+    def monotonic(self) -> float:
+        return time.monotonic() / SLOWER
+
+
+def _patience(module: Any) -> None:
+    if emulators_words():
+        module.time = _SlowClock()
+        os.environ.setdefault("RAY_gcs_server_port_wait_time_s", str(30 * SLOWER))
+
+
+# By the modules' names; psutil's is its Linux half under any parent, since Ray brings a psutil of its own.
+PATCHES: dict[str, Callable[[Any], None]] = {"psutil._pslinux": _names, "ray._private.node": _patience}
+
+
+class _Patching(Loader):
+    """Loads a module as it is, then patches it."""
+
+    def __init__(self, real: Loader, patch: Callable[[Any], None]) -> None:
         self._real = real
+        self._patch = patch
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         return self._real.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
         self._real.exec_module(module)
-        words = emulators_words()
-        original: Callable[[Any], list[str]] = module.Process.cmdline
-
-        def cmdline(process: Any) -> list[str]:
-            return without(words, original(process))
-
-        module.Process.cmdline = cmdline
+        self._patch(module)
 
 
 class _Finder(MetaPathFinder):
-    """Finds PATCHED where it is, and has it loaded by _Patch."""
+    """Finds what is to be patched where it is, and has it loaded by _Patching."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname != PATCHED:
+        if fullname not in PATCHES:
             return None
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Patch(spec.loader)
+            spec.loader = _Patching(spec.loader, PATCHES[fullname])
         return spec
 
 
