@@ -20,7 +20,7 @@ from pipeline.errors import Cancelled
 from pipeline.layout import INSIDE, MASTER_PORT, Plan
 from pipeline.log import Log
 from pipeline.models import Cluster
-from pipeline.preflight import preflight
+from pipeline.preflight import Refused, preflight
 
 RAY_WITHIN = 600.0
 RAY_UP = "tandem: ray is up"
@@ -107,10 +107,11 @@ class BringUp:
         return [str(entry["id"]) for entry in answer.json()["data"]]
 
     def _preflight(self, plan: Plan) -> str:
-        refused, said = preflight(self._nodes, plan, len(self._plans))
-        if refused:
-            raise Failure("preflight", f"{plan.node}: {said}", triage.diagnose([said]))
-        return f"{plan.node}: {said}"
+        side_by_side = sum(other.endpoint == plan.endpoint for other in self._plans)
+        try:
+            return f"{plan.node}: {preflight(self._nodes, plan, side_by_side)}"
+        except Refused as refused:
+            raise Failure("preflight", f"{plan.node}: {refused}", triage.named(refused.cause)) from refused
 
     def _start_nodes(self) -> None:
         """Start the containers; with Ray the head first, as the others would only knock in vain."""
@@ -165,6 +166,7 @@ class BringUp:
 
     def _engine(self) -> int:
         with self._step("engine", self._log) as found:
+            self._watch("engine")
             there = self._nodes.found(self._plans[0])
             if there is None or there.published is None:
                 raise Failure("engine", f"{self._plans[0].container} publishes no port")

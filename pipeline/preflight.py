@@ -11,25 +11,33 @@ NEEDS_FILES = 4096
 LOOK = "uname -m; ulimit -Hn; grep MemAvailable /proc/meminfo"
 
 
-def preflight(nodes: Nodes, plan: Plan, side_by_side: int) -> tuple[bool, str]:
-    """Whether the node is refused, and why or what was found. `side_by_side` nodes share the machine's memory."""
+class Refused(Exception):
+    """The node cannot run its part; `cause` is the catalogue's name for why."""
+
+    def __init__(self, said: str, cause: str) -> None:
+        super().__init__(said)
+        self.cause = cause
+
+
+def preflight(nodes: Nodes, plan: Plan, side_by_side: int) -> str:
+    """What was found of the node; `side_by_side` nodes share its machine's memory. Raises Refused."""
     if plan.endpoint == "local" and plan.published not in (None, ASSIGNED) and taken(int(plan.published)):
-        return True, f"port {plan.published} of this machine: address already in use"
+        raise Refused(f"port {plan.published} of this machine is taken", "port")
     status, said = nodes.once(plan, ["sh", "-c", LOOK])
     if status != 0:
-        return True, f"the image does not run there: {said.strip()}"
+        raise Refused(f"the image does not run there: {said.strip()}", "platform")
     return judge(said, side_by_side)
 
 
-def judge(said: str, side_by_side: int) -> tuple[bool, str]:
+def judge(said: str, side_by_side: int) -> str:
     """The same, from what LOOK printed: the machine, the hard limit on open files, /proc/meminfo's MemAvailable."""
     machine, files, memory = said.split("\n")[:3]
     free = int(memory.split()[1]) // 1024
     if files != "unlimited" and int(files) < NEEDS_FILES:
-        return True, f"Too many open files to come: the limit is {files}, and {NEEDS_FILES} are needed"
+        raise Refused(f"at most {files} files may be open, and {NEEDS_FILES} are needed", "nofile")
     if free < NEEDS_MIB * side_by_side:
-        return True, f"Out of memory to come: {free} MiB are free, and {NEEDS_MIB * side_by_side} are needed"
-    return False, f"{machine}, {free} MiB free, {files} open files"
+        raise Refused(f"{free} MiB of memory are free, and {NEEDS_MIB * side_by_side} are needed", "memory")
+    return f"{machine}, {free} MiB free, {files} open files"
 
 
 def taken(port: int) -> bool:

@@ -42,7 +42,7 @@ CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         "nofile",
-        r"error setting rlimit|Too many open files",
+        r"error setting rlimit|(?<!like `)OSError: \[Errno 24\]",  # vLLM's mere warning says "errors like"
         "the limit on open files is too low",
         "raise LimitNOFILE of the Docker engine's service",
     ),
@@ -79,7 +79,7 @@ CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         "placement",
-        r"Waiting for creating a placement group|Cannot provide a placement group|number of required GPUs exceeds",
+        r"Cannot provide a placement group|number of required GPUs exceeds",
         "Ray has fewer accelerators than the engine asks for, or under other addresses",
         "every node must have joined with its accelerators, under the address that VLLM_HOST_IP names",
     ),
@@ -169,8 +169,13 @@ def diagnose(logs: Sequence[str], *, oom_killed: bool = False, exit_code: int = 
     return None
 
 
+def named(name: str) -> Cause:
+    """The cause of that name."""
+    return next(cause for cause in CAUSES if cause.name == name)
+
+
 def last_words(log: str, lines: int = 8) -> str:
     """The end of a log that a person should see first: its errors if it has any, else its last lines."""
     said = [line for line in log.splitlines() if line.strip()]
-    errors = [line for line in said if re.search(r"\b(Error|ERROR|error:|Exception|fatal)\b", line)]
+    errors = [line for line in said if re.search(r"(Error|Exception)\b|\bERROR\b|\b(error|fatal):", line)]
     return "\n".join((errors or said)[-lines:])

@@ -1,0 +1,296 @@
+"""Bringing clusters up and down on the real engine, with an image whose `ray` and `vllm` are small scripts.
+
+What the real ones do is seen in tests/e2e; here it is the order of steps, and that nothing stays behind.
+"""
+
+import io
+import json
+import re
+import socket
+import sys
+import sysconfig
+import tarfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from pipeline import cluster as clusters
+from pipeline import deploy, engine, layout, procs
+from pipeline.deploy import DeployError, Target
+from pipeline.errors import Cancelled
+from pipeline.log import NullLog
+from pipeline.models import Cluster, Node, Serve
+
+TAG = "tandem-test-cluster:1"
+RAY = """
+import os, pathlib, sys, time
+head = "--head" in sys.argv
+assert pathlib.Path(os.environ["RAY_AUTH_TOKEN_PATH"]).read_text(), "no token"
+logs = pathlib.Path("/tmp/ray/session_1/logs")
+logs.mkdir(parents=True, exist_ok=True)
+if not pathlib.Path("/tmp/ray/session_latest").exists():
+    os.symlink("session_1", "/tmp/ray/session_latest")
+if os.environ.get("FAULT") == "raylet":
+    print("Exception: The current node timed out during startup.", flush=True)
+    sys.exit(1)
+(logs / "worker-1.out").write_text(f"rank {0 if head else 1} in world size 2 is assigned as DP rank 0\\n")
+print("Ray runtime started.", flush=True)
+time.sleep(3600)
+"""
+VLLM = """
+import http.server, json, os, sys
+fault = os.environ.get("FAULT", "")
+print("INFO 01-01 00:00:00 [core.py:1] loading", flush=True)
+if fault == "engine":
+    print("RuntimeError: open shm in SHMManager failed", flush=True)
+    sys.exit(1)
+class Handler(http.server.BaseHTTPRequestHandler):
+    def answer(self, value):
+        body = json.dumps(value).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def do_GET(self):
+        self.answer({"data": [{"id": "tiny"}]})
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        logprob = -1.5 if fault == "answer" else -1.0
+        choice = {"text": "ba", "token_ids": [7], "prompt_token_ids": [1], "logprobs": {"token_logprobs": [logprob]}}
+        self.answer({"choices": [choice]})
+    def log_message(self, *args):
+        pass
+if fault != "hangs":
+    http.server.ThreadingHTTPServer(("0.0.0.0", int(sys.argv[sys.argv.index("--port") + 1])), Handler).serve_forever()
+else:
+    import time
+    time.sleep(3600)
+"""
+TORCH = """
+class Tensor:
+    def __init__(self, value): self.value = value
+    def __eq__(self, other): return self
+    def all(self): return True
+def full(shape, value): return Tensor(value)
+"""
+DISTRIBUTED = """
+def init_process_group(*args, **kwargs): pass
+def barrier(): pass
+def all_reduce(tensor): pass
+def destroy_process_group(): pass
+"""
+
+
+def _program(tar: tarfile.TarFile, path: str, content: str, mode: int = 0o755) -> None:
+    entry = tarfile.TarInfo(path)
+    entry.size, entry.mode = len(content), mode
+    tar.addfile(entry, io.BytesIO(content.encode()))
+
+
+def _from_host(tar: tarfile.TarFile, file: Path) -> None:
+    """A program of this machine with the libraries that it needs."""
+    tar.add(file.resolve(), str(file).lstrip("/"))
+    for library in re.findall(r"(/\S+) \(0x", procs.capture(["ldd", str(file)])):
+        tar.add(Path(library).resolve(), library.lstrip("/"))
+
+
+@pytest.fixture(scope="module")
+def image() -> Iterator[str]:
+    """An image of this machine's own platform: Python, a few tools, and programs called ray and vllm."""
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w") as tar:
+        for tool in ("sh", "uname", "grep"):
+            _from_host(tar, next(p for p in (Path("/bin", tool), Path("/usr/bin", tool)) if p.exists()))
+        _python(tar)
+        _program(tar, "usr/bin/ray", f"#!/usr/bin/python3\n{RAY}")
+        _program(tar, "usr/bin/vllm", f"#!/usr/bin/python3\n{VLLM}")
+        _program(tar, "opt/fake/torch/__init__.py", TORCH, 0o644)
+        _program(tar, "opt/fake/torch/distributed.py", DISTRIBUTED, 0o644)
+        _program(tar, "etc/passwd", "root:x:0:0:root:/root:/bin/sh\n", 0o644)
+    client = engine.client()
+    client.api.import_image_from_data(raw.getvalue(), repository=TAG.partition(":")[0], tag=TAG.partition(":")[2])
+    digest = str(engine.image("local", TAG)["Id"])
+    yield f"{TAG.partition(':')[0]}@{digest}"
+    client.images.remove(TAG, force=True)
+
+
+def _python(tar: tarfile.TarFile) -> None:
+    """This very interpreter and its standard library, as /usr/bin/python3 of the image."""
+    binary, stdlib = Path(sys.executable).resolve(), sysconfig.get_path("stdlib")
+    tar.add(binary, str(binary).lstrip("/"))
+    modules = [str(file) for file in Path(stdlib, "lib-dynload").glob("*.so")]
+    for library in set(re.findall(r"(/\S+) \(0x", procs.capture(["ldd", str(binary), *modules]))):
+        tar.add(Path(library).resolve(), library.lstrip("/"))
+
+    def lean(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        unwanted = ("/test", "/site-packages", "/__pycache__", "/idlelib", "/tkinter", "/ensurepip", "/lib2to3")
+        return None if any(part in entry.name for part in unwanted) else entry
+
+    tar.add(stdlib, stdlib.lstrip("/"), filter=lean)
+    wrapper = f'#!/bin/sh\nexec {binary} "$@"\n'
+    _program(tar, "usr/bin/python3", wrapper)
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+@pytest.fixture
+def target(image: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Target]:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    cluster = Cluster(
+        image="x",
+        nodes=(Node(name="head"), Node(name="worker")),
+        serve=Serve(port=_free_port(), within=60, env={"PYTHONPATH": "/opt/fake"}),
+    )
+    name = f"test-{re.sub('[^a-z]+', '-', request.node.name)[5:35].strip('-')}"
+    platform = "linux/" + deploy.MACHINES.get(engine.look("local", "/info")["Architecture"], "amd64")
+    yield Target(name=name, cluster=cluster, image=image, platform=platform, model=tmp_path / "model")
+    clusters.clear(engine.client(), name)
+    procs.resume()
+
+
+def _with(target: Target, **env: str) -> Target:
+    serve = replace(target.cluster.serve, env={**target.cluster.serve.env, **env})
+    return Target(
+        name=target.name,
+        cluster=replace(target.cluster, serve=serve),
+        image=target.image,
+        platform=target.platform,
+        model=target.model,
+    )
+
+
+REFERENCE: dict[str, Any] = {"prompt_tokens": [1], "tokens": [7], "logprobs": [-1.0004], "text": "ba"}
+
+
+def _left(name: str) -> list[str]:
+    client = engine.client()
+    label: dict[str, str | list[str] | bool] = {"label": f"tandem.cluster={name}"}
+    there = [str(container.name) for container in client.containers.list(all=True, filters=label)]
+    return there + [str(network.name) for network in client.networks.list(filters=label)]
+
+
+def _ids(target: Target) -> list[str]:
+    return [engine.container("local", plan.container)["Id"] for plan in deploy.plans(target)]
+
+
+def test_a_cluster_comes_up_answers_and_is_left_alone_the_second_time(target: Target, tmp_path: Path) -> None:
+    log = NullLog()
+    outputs = deploy.run(target, REFERENCE, tmp_path / "logs", log)
+    assert [node["ranks"] for node in outputs["nodes"]] == [[0], [1]]
+    assert outputs["endpoint"] == f"http://127.0.0.1:{target.cluster.serve.port}/v1"
+    assert any("worker: rank 1 of 2" in line for line in log.lines)
+    before = _ids(target)
+    again = NullLog()
+    assert deploy.run(target, REFERENCE, tmp_path / "logs", again) == outputs
+    assert _ids(target) == before
+    assert "the containers that run are the right ones, and answer: left alone" in again.lines
+
+
+def test_another_argument_replaces_the_containers(target: Target, tmp_path: Path) -> None:
+    deploy.run(target, REFERENCE, tmp_path / "logs", NullLog())
+    before = _ids(target)
+    deploy.run(_with(target, OTHER="1"), REFERENCE, tmp_path / "logs", NullLog())
+    assert not set(before) & set(_ids(target))
+
+
+def test_the_service_listens_on_loopback_only_and_the_token_is_nowhere_to_be_read(
+    target: Target, tmp_path: Path
+) -> None:
+    log = NullLog()
+    outputs = deploy.run(target, REFERENCE, tmp_path / "logs", log)
+    head = engine.container("local", outputs["nodes"][0]["container"])
+    bindings = [b for bindings in head["NetworkSettings"]["Ports"].values() for b in bindings or []]
+    assert {binding["HostIp"] for binding in bindings} == {"127.0.0.1"}
+    plans = deploy.plans(target)
+    with clusters.session(plans) as nodes:
+        tokens = {
+            nodes.run(plan, ["sh", "-c", f"read x < {layout.INSIDE}/{layout.TOKEN}; echo $x"])[1] for plan in plans
+        }
+    (token,) = tokens
+    assert len(token.strip()) == 64
+    told = [json.dumps(head), json.dumps(outputs), *log.lines]
+    told += [file.read_text(errors="replace") for file in (tmp_path / "logs").rglob("*") if file.is_file()]
+    assert not [text for text in told if token.strip() in text]
+
+
+def test_an_engine_that_dies_fails_at_once_with_its_cause_and_leaves_only_logs(target: Target, tmp_path: Path) -> None:
+    start = time.monotonic()
+    with pytest.raises(DeployError, match="took ranks on several nodes for ranks of one machine") as failure:
+        deploy.run(_with(target, FAULT="engine"), REFERENCE, tmp_path / "logs", NullLog())
+    assert failure.value.cause == "shared-memory"
+    assert time.monotonic() - start < target.cluster.serve.within
+    assert _left(target.name) == []
+    assert "SHMManager" in (tmp_path / "logs" / "head.log").read_text()
+    assert (tmp_path / "logs" / "worker-ray" / "worker-1.out").exists()
+
+
+def test_a_raylet_that_is_too_slow_is_tried_again_and_then_named(target: Target, tmp_path: Path) -> None:
+    log = NullLog()
+    with pytest.raises(DeployError, match="30 s that Ray gives it") as failure:
+        deploy.run(_with(target, FAULT="raylet"), REFERENCE, tmp_path / "logs", log)
+    assert failure.value.cause == "raylet"
+    assert any("(attempt 4 of 4)" in line for line in log.lines)
+    assert _left(target.name) == []
+
+
+def test_an_answer_unlike_one_ranks_makes_the_verdict_fail(target: Target, tmp_path: Path) -> None:
+    with pytest.raises(DeployError, match=r"^verdict: 1 of 1 log-probabilities") as failure:
+        deploy.run(_with(target, FAULT="answer"), REFERENCE, tmp_path / "logs", NullLog())
+    assert failure.value.cause == "wrong-answer"
+    assert _left(target.name) == []
+
+
+def test_a_taken_port_is_named_before_anything_starts(target: Target, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", target.cluster.serve.port)), pytest.raises(DeployError) as failure:
+        deploy.run(target, REFERENCE, tmp_path / "logs", NullLog())
+    assert failure.value.step == "preflight"
+    assert failure.value.cause == "port"
+    assert _left(target.name) == []
+
+
+class Trigger(NullLog):
+    """A log that does something once a line with certain words has come."""
+
+    def __init__(self, words: str, act: Callable[[], None]) -> None:
+        super().__init__()
+        self._words = words
+        self._act: Callable[[], None] | None = act
+
+    def line(self, text: str) -> None:
+        super().line(text)
+        if self._act is not None and self._words in text:
+            act, self._act = self._act, None
+            threading.Thread(target=act).start()
+
+
+@pytest.mark.parametrize("moment", ["tandem: ray is up", "tandem: engine starts"])
+def test_an_interrupted_deploy_leaves_nothing(target: Target, tmp_path: Path, moment: str) -> None:
+    with pytest.raises(Cancelled):
+        deploy.run(_with(target, FAULT="hangs"), REFERENCE, tmp_path / "logs", Trigger(moment, procs.cancel))
+    assert _left(target.name) == []
+
+
+def test_a_killed_node_is_noticed_while_the_engine_is_awaited(target: Target, tmp_path: Path) -> None:
+    def kill() -> None:
+        engine.client().containers.get(f"tandem-{target.name}-worker").kill()
+
+    with pytest.raises(DeployError, match="worker ended with status 137") as failure:
+        deploy.run(_with(target, FAULT="hangs"), REFERENCE, tmp_path / "logs", Trigger("tandem: engine starts", kill))
+    assert failure.value.cause == "oom-kill"
+    assert _left(target.name) == []
+
+
+def test_the_reference_comes_from_one_rank_that_is_gone_afterwards(target: Target, tmp_path: Path) -> None:
+    answer = deploy.reference(target, tmp_path / "logs", NullLog())
+    assert answer == {"prompt_tokens": [1], "tokens": [7], "logprobs": [-1.0], "text": "ba"}
+    assert _left(f"{target.name}-reference") == []
