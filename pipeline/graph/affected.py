@@ -164,8 +164,8 @@ def _parameters(graph: Graph, name: str) -> Values:
     found: Values = {}
     for part in _parts(graph, task.inputs):
         found.update(values(Inputs(params=part.params), graph.around))
-    # So that a task with no parameters at all, which is new, differs from one that was not there.
-    return {"task": task.name, **found}
+    # A task without parameters differs from none, too.
+    return {f"task:{name}": "there", **found}
 
 
 def _check_out(root: Path, since: Change, paths: tuple[str, ...], folder: Path) -> Path:

@@ -1,0 +1,122 @@
+"""log and graph: the last words of a task, and the picture of all."""
+
+import json
+import os
+import re
+import time
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from tests.flow.looking_project import Looking
+from tests.flow.project import ALL, ended, wait_for
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Looking:
+    return Looking(tmp_path / "toy")
+
+
+class Page(HTMLParser):
+    """What a page refers to, and the tags it is made of."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+
+def test_log_replays_the_last_output_of_a_task_that_is_up_to_date(project: Looking) -> None:
+    project.fresh()
+    project.doit()
+    log = (project.root / "artifacts/logs/first-x/latest").read_text()
+    assert "read 5 letters\n" in log
+    assert project.words("log", "first") == log
+
+
+def test_log_of_several_tasks_says_whose_each_is(project: Looking) -> None:
+    project.fresh()
+    out = project.words("log", "s*:x", "other")
+    assert [line.split(":")[0] for line in out.splitlines() if line.startswith("== ")] == ["== second", "== other"]
+
+
+def test_log_lists_older_ones_newest_first(project: Looking) -> None:
+    project.fresh()
+    project.write("other.txt", "changed")
+    project.doit("other")
+    logs = project.json("log", "other", "--list")["logs"]
+    assert len(logs) == 2
+    assert logs[0]["log"] > logs[1]["log"]
+    assert "lines" not in logs[0]
+    assert len(project.words("log", "other", "--list").splitlines()) == 3
+    whole = project.json("log", "other")["logs"]
+    assert len(whole) == 1
+    assert whole[0]["lines"] == project.words("log", "other").splitlines()
+
+
+def test_log_follows_a_running_task_to_its_end(project: Looking) -> None:
+    process = project.start(env={"TOY_WAIT": "first:x=30"})
+    wait_for(lambda: "waiting" in "".join(project.happened()))
+    follower = project.start("log", "first", "-f")
+    time.sleep(1.5)
+    assert follower.poll() is None
+    project.write("go", "")
+    assert ended(process).code == 0
+    done = ended(follower, within=20)
+    assert done.code == 0
+    assert "read 5 letters\n" in done.out
+    assert done.out == project.words("log", "first")
+
+
+def test_log_of_a_task_that_never_ran_and_of_no_task(project: Looking) -> None:
+    assert project.refusal("log", "first", code=1).startswith("first:x has no log: it has not run here\n")
+    assert project.refusal("log", code=3) == "doit log: whose log?\nhint: doit log TASK\n"
+
+
+def test_graph_is_a_tree_from_the_ends_with_states(project: Looking) -> None:
+    project.fresh()
+    project.write("in.txt", "changed")
+    lines = [re.sub(r"  0\.\d s$", "", line) for line in project.words("graph").splitlines()]
+    assert lines == [
+        "third:x  depends",
+        "└─ second:x  depends",
+        "   └─ first:x  to run",
+        "other:x  up to date",
+    ]
+    assert project.tasks("graph", "second")["second:x"]["needs"] == ["first:x"]
+    assert "third:x" not in project.tasks("graph", "second")
+
+
+def test_the_page_has_every_task_and_edge_and_loads_nothing(project: Looking) -> None:
+    project.fresh()
+    assert project.words("graph", "--html", "out.html") == "written: out.html\n"
+    text = (project.root / "out.html").read_text()
+    page = Page(text)
+    boxes = [attrs["data-task"] for tag, attrs in page.tags if attrs.get("class") == "task"]
+    assert set(boxes) == set(ALL)
+    edges = {(attrs["data-from"], attrs["data-to"]) for tag, attrs in page.tags if attrs.get("class") == "edge"}
+    assert edges == {("first:x", "second:x"), ("second:x", "third:x")}
+    assert not [attrs for tag, attrs in page.tags if {"src", "href"} & set(attrs) or tag in ("link", "img", "iframe")]
+    assert re.findall(r"https?://[^\s\"']+", text) == ["http://www.w3.org/2000/svg"]
+    assert not re.search(r"@import|url\(", text)
+    inside = re.search(r'<script type="application/json" id="tasks">(.*?)</script>', text, re.DOTALL)
+    assert inside
+    assert "first:x: make first:x" in json.loads(inside[1])["first:x"]
+
+
+def test_the_page_lies_where_the_command_was_given(project: Looking, tmp_path: Path) -> None:
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    prefix = ("sh", "-c", f'cd "{folder}" && exec "$@"', "sh")
+    done = project.doit("-f", os.fspath(project.root / "dodo.py"), "graph", "--html", "x.html", prefix=prefix)
+    # doit reads pyproject.toml where it is started, so that from elsewhere only the options of doit are ours.
+    assert done.code == 3 or (folder / "x.html").exists()
+
+
+def test_a_page_that_cannot_be_written_is_one_message(project: Looking) -> None:
+    project.write("file", "")
+    assert "file/x.html: cannot be written" in project.refusal("graph", "--html", "file/x.html", code=4)
