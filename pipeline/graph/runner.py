@@ -66,6 +66,8 @@ class Runner:
             outcome = _failed(task.name, error, log)
         finally:
             log.close()
+        # Now, not at the end of the run: what was hashed is not hashed again, even after a kill.
+        self._graph.cache.save()
         return replace(outcome, log=log.path)
 
     def _work(self, task: Task, results: Mapping[str, Outputs], log: TaskLog) -> Outcome:

@@ -71,7 +71,8 @@ class Project:
         program: tuple[str, ...] = ("-m", "doit"),
     ) -> Any:
         """Start doit."""
-        clean = {key: value for key, value in os.environ.items() if not key.startswith(("TOY", "TANDEM"))}
+        # With bytecode: hundreds of runs need not compile the same source again.
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(("TOY", "TANDEM", "PYTHONDONTWRITE"))}
         return subprocess.Popen(
             [*prefix, sys.executable, *program, *args],
             cwd=self.root,

@@ -115,6 +115,15 @@ def test_a_kill_loses_the_running_task_only(project: Project) -> None:
     assert project.happened() == ["run third:x"]
 
 
+def test_a_program_that_outlives_its_killed_run_holds_no_lock(project: Project) -> None:
+    process = project.start("other", env={"TOY_PROGRAM": "other:x=6"})
+    wait_for(lambda: "run other:x" in happened(project))
+    time.sleep(0.3)
+    process.kill()
+    process.wait()
+    assert project.doit("other", env={"TANDEM_LOCK_TIMEOUT": "1"}).code == 0
+
+
 def test_a_hundred_kills_at_random_moments_always_come_to_the_same_result(
     project: Project, expected: dict[str, str]
 ) -> None:

@@ -45,6 +45,7 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
+@settings(deadline=None)
 @given(one=params, two=params)
 def test_two_parameter_sets_share_a_fingerprint_only_if_they_are_the_same(
     one: dict[str, Json], two: dict[str, Json]
@@ -55,6 +56,7 @@ def test_two_parameter_sets_share_a_fingerprint_only_if_they_are_the_same(
     assert (of(root, Inputs(params=one)) == of(root, Inputs(params=two))) == same
 
 
+@settings(deadline=None)
 @given(one=params)
 def test_the_order_of_parameters_does_not_show(one: dict[str, Json]) -> None:
     backwards = dict(reversed(one.items()))
