@@ -20,6 +20,18 @@ from pipeline.log import Log, step
 LOCK = Path("lockfiles/tooling.txt")
 # Settings of this machine's pip that would fight with a hash-locked install; where packages come from is kept.
 PIP_ENV = {"PIP_CONSTRAINT": os.devnull, "PIP_USER": "0", "PIP_REQUIRE_VIRTUALENV": "0", "PIP_NO_INPUT": "1"}
+BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
+PIP = """\
+import sys
+
+sys.path.insert(0, {wheel!r})
+from pip._vendor import certifi
+
+certifi.where = lambda: {bundle!r}
+from pip._internal.cli.main import main
+
+sys.exit(main())
+"""
 # Stands in for doit's own script: that one finds neither dodo.py nor pyproject.toml from a sub-folder, and would
 # take the package of this checkout for a copy's. `python` lies beside it, so no path needs quoting.
 DOIT = """\
@@ -135,13 +147,37 @@ def _pip(venv: Path, scratch: Path, log: Log) -> Sequence[str]:
         return [python, "-m", "pip"]
     if importlib.util.find_spec("pip"):
         return [sys.executable, "-m", "pip", "--python", python]
-    return [python, f"{_debian_wheel(scratch, log)}/pip"]
+    return [python, str(_debians_pip(scratch, log))]
 
 
-def _debian_wheel(scratch: Path, log: Log) -> Path:
-    """Debian's pip as a wheel, fetched by apt into a scratch folder: needs no root and changes nothing here."""
+def _debians_pip(scratch: Path, log: Log) -> Path:
+    """A program that is Debian's pip, fetched by apt into a scratch folder: needs no root and changes nothing here.
+
+    Debian's pip trusts the system's certificates; where there are none yet, it gets those of Debian's package.
+    """
     if not shutil.which("apt-get"):
         raise HostError("this Python has neither ensurepip nor pip", hint="install its venv module or pip")
+    bundle = Path(os.environ.get("SSL_CERT_FILE") or BUNDLE)
+    packages = ["python3-pip-whl"] if bundle.exists() else ["python3-pip-whl", "ca-certificates"]
+    try:
+        _fetch(packages, scratch, log)
+        (wheel,) = scratch.glob("usr/share/python-wheels/pip-*.whl")
+    except (TandemError, ValueError) as error:
+        raise HostError(
+            f"this Python has neither ensurepip nor pip, and apt could not lend one: {error}",
+            hint="apt-get install python3-venv",
+        ) from error
+    if not bundle.exists():
+        bundle = scratch / "certificates"
+        authorities = sorted(scratch.glob("usr/share/ca-certificates/mozilla/*.crt"))
+        bundle.write_bytes(b"\n".join(path.read_bytes() for path in authorities))
+    program = scratch / "run-pip"  # no name that Python could import
+    program.write_text(PIP.format(wheel=str(wheel), bundle=str(bundle)))
+    return program
+
+
+def _fetch(packages: Sequence[str], scratch: Path, log: Log) -> None:
+    """Unpack Debian packages into a scratch folder, with lists and cache of their own there."""
     (scratch / "lists/partial").mkdir(parents=True)
     (scratch / "cache/archives/partial").mkdir(parents=True)
     options = [
@@ -151,18 +187,10 @@ def _debian_wheel(scratch: Path, log: Log) -> Path:
         "Acquire::Languages=none",
     ]
     apt = ["apt-get", "-q", *(word for option in options for word in ("-o", option))]
-    try:
-        procs.run([*apt, "update"], log=log)
-        procs.run([*apt, "download", "python3-pip-whl"], log=log, cwd=scratch)
-        (deb,) = scratch.glob("python3-pip-whl_*.deb")
+    procs.run([*apt, "update"], log=log)
+    procs.run([*apt, "download", *packages], log=log, cwd=scratch)
+    for deb in scratch.glob("*.deb"):
         procs.run(["dpkg-deb", "-x", str(deb), str(scratch)], log=log)
-        (wheel,) = scratch.glob("usr/share/python-wheels/pip-*.whl")
-    except (TandemError, ValueError) as error:
-        raise HostError(
-            f"this Python has neither ensurepip nor pip, and apt could not lend one: {error}",
-            hint="apt-get install python3-venv",
-        ) from error
-    return wheel
 
 
 @contextmanager
