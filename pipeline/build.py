@@ -9,6 +9,7 @@ import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +125,7 @@ def _stage(name: str, image: Image, locked: Lock, parts: Parts, context: Path, l
     """Put every archive into the build context; returns the names of the wheels' layers in order."""
     layers = tuple(layer["name"] for layer in json.loads((parts.wheels / SUMMARY).read_text(encoding="utf-8")))
     scratch = context.parent
-    python = interpreter(locked, scratch, log)
+    python = partial(interpreter, locked, scratch, log)
     own.write(name, image, locked, parts.folder, python, scratch, context / "own.tar")
     archive.write(context / "workdir.tar", {}, locked.epoch, folders=[image.workdir.strip("/")])
     _link(parts.base, context / "base.tar")

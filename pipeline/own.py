@@ -3,7 +3,7 @@
 import re
 import shutil
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,12 @@ MERGED = ("bin", "lib", "lib64", "sbin")
 JUNK = re.compile(r"(^|/)(__pycache__|\.git|\.DS_Store)(/|$)|\.pyc$|~$")
 
 
-def write(name: str, image: Image, locked: Lock, folder: Path, python: Sequence[str], scratch: Path, into: Path) -> str:
+def write(
+    name: str, image: Image, locked: Lock, folder: Path, python: Callable[[], Sequence[str]], scratch: Path, into: Path
+) -> str:
     """Write the archive of an image's own files; `folder` is dockerfiles/<image>. Returns its SHA-256.
 
-    `python` starts the locked interpreter. Raises ConfigError that names the key and what it points to.
+    `python` gets the locked interpreter, if there is anything to compile. Raises ConfigError that names the key and what it points to.
     """
     root = scratch / "own"
     site = root / tree.packages(locked.python)
@@ -40,7 +42,7 @@ def write(name: str, image: Image, locked: Lock, folder: Path, python: Sequence[
         distribution(folder / entry, site, root / tree.PREFIX / "bin", where)
     sources = sorted(str(path.relative_to(site)) for path in site.rglob("*.py"))
     if sources:
-        bytecode.compile_tree(python, site, "/" + tree.packages(locked.python), sources)
+        bytecode.compile_tree(python(), site, "/" + tree.packages(locked.python), sources)
     members = {
         path.relative_to(root).as_posix(): path for path in root.rglob("*") if path.is_symlink() or path.is_file()
     }

@@ -32,20 +32,26 @@ def make(locked: Lock, into: Path, log: Log) -> dict[str, Any]:
     into.mkdir(parents=True, exist_ok=True)
     (into / SUMMARY).unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(prefix=".wheels-", dir=into) as folder:
-        scratch = Path(folder)
-        python = interpreter(locked, scratch, log)
-        with step(log, f"installing {len(found)} wheels for {locked.platform}"):
-            distributions = install(locked, found, scratch, log)
-        site = scratch / "tree"
-        _refuse_foreign(site, distributions, locked)
-        with step(log, "bytecode of the wheels"):
-            compiled = compile_all(site, locked.python, distributions, python, log)
-        contents = {d.name: _members(site, d, compiled, locked.python) for d in distributions}
-        plan = layers.plan({name: _size(members) for name, members in contents.items()})
-        for old in into.glob("*.tar"):
-            old.unlink()
-        with step(log, f"{len(plan)} layers"):
-            digests = _write(plan, contents, into, locked.epoch)
+        python = interpreter(locked, Path(folder), log)
+        return assemble(locked, found, python, Path(folder), into, log)
+
+
+def assemble(
+    locked: Lock, found: Mapping[str, Path], python: Sequence[str], scratch: Path, into: Path, log: Log
+) -> dict[str, Any]:
+    """What make() does once it has the wheels (files by distribution) and a Python of the image's version."""
+    with step(log, f"installing {len(found)} wheels for {locked.platform}"):
+        distributions = install(locked, found, scratch, log)
+    site = scratch / "tree"
+    _refuse_foreign(site, distributions, locked)
+    with step(log, "bytecode of the wheels"):
+        compiled = compile_all(site, locked.python, distributions, python, log)
+    contents = {d.name: _members(site, d, compiled, locked.python) for d in distributions}
+    plan = layers.plan({name: _size(members) for name, members in contents.items()})
+    for old in into.glob("*.tar"):
+        old.unlink()
+    with step(log, f"{len(plan)} layers"):
+        digests = _write(plan, contents, into, locked.epoch)
     return _summary(plan, digests, sum(map(len, contents.values())), into)
 
 
