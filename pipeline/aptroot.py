@@ -34,29 +34,36 @@ class Apt:
     def resolve(self, packages: Sequence[str], pins: Iterable[Deb] = ()) -> tuple[Deb, ...]:
         """The packages and what they depend on (recommendations left out), sorted by name.
 
-        `pins` are versions to keep if the suite or the store still has them. Raises ConfigError if a package
-        is unknown or cannot be installed.
+        `pins` are versions to keep if the suite or the store still has them, and if nothing else needs another.
+        Raises ConfigError if a package is unknown or cannot be installed.
         """
         held = [deb for deb in pins if deb.arch in {self._arch, "all"}]
         known = self._versions(deb.name for deb in held)
         lost = [deb for deb in held if (deb.name, deb.version) not in known and store.get(deb.sha256)]
         self._offer(lost)
         known = {**known, **{(deb.name, deb.version): deb for deb in lost}}
-        lines = [
-            f"Package: {deb.name}\nPin: version {deb.version}\nPin-Priority: 1001\n"
-            for deb in held
-            if (deb.name, deb.version) in known
-        ]
-        (self._root / "preferences").write_text("\n".join(lines), encoding="utf-8")
-        try:
-            text = self._apt("install", "--simulate", "--no-install-recommends", *packages)
-        except procs.ProgramError as error:
-            raise ConfigError(complaint(error.output, self._sources[0].suite, self._arch)) from error
+        text = self._simulate(packages, [deb for deb in held if (deb.name, deb.version) in known])
         chosen = [
             (name.partition(":")[0], version) for name, version in re.findall(r"^Inst (\S+) \((\S+) ", text, re.M)
         ]
         known = {**self._versions((name for name, _ in chosen)), **known}
         return tuple(sorted(known[key] for key in chosen))
+
+    def _simulate(self, packages: Sequence[str], held: Sequence[Deb]) -> str:
+        """What apt would do; as long as it cannot, the pins that are in its way are let go."""
+        while True:
+            pins = [f"Package: {deb.name}\nPin: version {deb.version}\nPin-Priority: 1001\n" for deb in held]
+            (self._root / "preferences").write_text("\n".join(pins), encoding="utf-8")
+            argv = ["apt-get", "install", "--simulate", "--no-install-recommends", *packages]
+            try:
+                return procs.run(argv, log=self._log, env=self._env(), within=300, quiet=True)
+            except procs.ProgramError as error:
+                clashing = named(error.output) & {deb.name for deb in held}
+                if not held:
+                    raise ConfigError(complaint(error.output, self._sources[0].suite, self._arch)) from error
+                freed = clashing or {deb.name for deb in held}
+                self._log.line("cannot be kept as locked: " + ", ".join(sorted(freed)))
+                held = [deb for deb in held if deb.name not in freed]
 
     def _apt(self, *words: str) -> str:
         return procs.capture(["apt-get", *words], env=self._env(), within=300)
@@ -136,6 +143,12 @@ def parse(block: str) -> Deb | None:
     return Deb(
         fields["Package"], fields["Version"], fields["Architecture"], fields["SHA256"], int(fields["Size"]), path
     )
+
+
+def named(output: str) -> set[str]:
+    """The packages that apt says stand in each other's way."""
+    pairs = re.findall(r"^ *(\S+) : (?:Pre)?\w+: (\S+)|^ +(?:Pre)?(?:Depends|Breaks|Conflicts): (\S+)", output, re.M)
+    return {name.partition(":")[0] for pair in pairs for name in pair if name}
 
 
 def complaint(output: str, suite: str, arch: str) -> str:

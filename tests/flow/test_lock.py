@@ -147,3 +147,17 @@ def test_a_version_that_only_the_store_still_has_is_kept(
     assert apt.resolve(["netbase"], [old])[0].version != "0.1"
     store.add(tmp_path / "netbase.deb", old.sha256)
     assert apt.resolve(["netbase"], [old]) == (old,)
+
+
+def test_a_pin_that_another_package_rules_out_is_let_go_and_only_that_one(
+    apt: Apt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    old = [
+        tinydeb.make(tmp_path / f"{name}.deb", name, {}, version="0.1") for name in ("libpython3.13-minimal", "netbase")
+    ]
+    for package in old:
+        store.add(tmp_path / f"{package.name}.deb", package.sha256)
+    found = {package.name: package for package in apt.resolve(["python3.13-minimal", "netbase"], old)}
+    assert found["netbase"] == old[1]
+    assert found["libpython3.13-minimal"].version == found["python3.13-minimal"].version != "0.1"

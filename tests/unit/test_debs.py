@@ -91,6 +91,16 @@ def test_apts_complaint_is_one_message(said: str, expected: str) -> None:
     assert expected in aptroot.complaint(said, "trixie", "arm64")
 
 
+def test_the_packages_that_stand_in_each_others_way_are_read_from_apts_words() -> None:
+    said = (
+        "The following packages have unmet dependencies:\n"
+        " a : Depends: b (= 2) but 1 is to be installed\n"
+        "     PreDepends: c:arm64 (>= 3) but it is not going to be installed\n"
+        "E: Unable to correct problems, you have held broken packages.\n"
+    )
+    assert aptroot.named(said) == {"a", "b", "c"}
+
+
 def test_a_package_is_read_without_dpkg(tmp_path: Path) -> None:
     path = tmp_path / "a.deb"
     tinydeb.make(path, "a", {"usr": None, "usr/hello": b"hello", "usr/link": "hello"})
