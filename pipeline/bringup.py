@@ -243,7 +243,8 @@ class BringUp:
 
 def short(line: str, width: int = 60) -> str:
     """What a progress line has room for: the message without time stamps and process names."""
-    said = re.sub(r"^(\(.*?\) )*|\x1b\[[0-9;]*m", "", line)
+    said = re.sub(r"\x1b\[[0-9;]*m", "", line)
+    said = re.sub(r"^(\([^)]*\) )*", "", said)
     said = re.sub(r"^(INFO|WARNING|ERROR) [\d-]+ [\d:]+ \[\S+\] ", "", said).strip()
     return said if len(said) <= width else said[: width - 1] + "…"
 

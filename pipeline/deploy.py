@@ -133,7 +133,7 @@ def table(outputs: Json, report: Report) -> list[str]:
     from rich.console import Console
     from rich.table import Table
 
-    steps = Table("step", "found", "seconds", title=f"{outputs['cluster']}: {outputs['executor']}, {outputs['digest']}")
+    steps = Table("step", "found", "seconds")
     for name, said, seconds in report.rows:
         steps.add_row(name, said, f"{seconds:.1f}")
     nodes = Table("node", "container", "ranks")
@@ -141,8 +141,9 @@ def table(outputs: Json, report: Report) -> list[str]:
         nodes.add_row(node["node"], node["container"], " ".join(map(str, node["ranks"])))
     console = Console(width=120, color_system=None, record=True, file=io.StringIO())
     console.print(steps, nodes)
+    title = f"cluster {outputs['cluster']}, executor {outputs['executor']}, image {outputs['digest']}"
     said = f"serves {outputs['model']} at {outputs['endpoint']}: {outputs['prompt']!r} → {outputs['text']!r}"
-    return [*console.export_text().splitlines(), said]
+    return [title, *console.export_text().splitlines(), said]
 
 
 def _serving(nodes: clusters.Nodes) -> int | None:

@@ -42,6 +42,8 @@ STAND_IN = {
     "TANDEM_CPU_CLUSTER": "1",
     "GLOO_SOCKET_IFNAME": "eth0",
     "OMP_NUM_THREADS": "1",
+    # Some functions of vLLM are compiled with g++ whatever --enforce-eager says: minutes under an emulator.
+    "TORCH_COMPILE_DISABLE": "1",
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     # A spawned engine imports everything again, which an emulator makes a minute.

@@ -12,6 +12,7 @@ import socket
 import subprocess  # noqa: TID251  # inside an image there is no pipeline.procs
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
@@ -20,7 +21,7 @@ STARTED = "Ray runtime started"
 # Ray gives its raylet 30 s, written into its code (ray/_private/node.py); a busy machine misses that.
 TOO_SLOW = "timed out during startup"
 ATTEMPTS = 4
-GRACE = 10.0
+GRACE = 2.0
 
 
 def say(text: str) -> None:
@@ -87,7 +88,8 @@ def pass_on(process: "subprocess.Popen[str]") -> None:
 def clear() -> None:
     """End what a failed start left behind: as process 1 this reaches every other process, and not itself."""
     if os.getpid() == 1:
-        os.kill(-1, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.kill(-1, signal.SIGKILL)
 
 
 def wait_for_go(running: dict[int, str]) -> None:
@@ -113,8 +115,9 @@ def outlive(running: dict[int, str]) -> int:
 def _stop(_number: int, _frame: FrameType | None) -> None:
     say("stopping")
     if os.getpid() == 1:
-        os.kill(-1, signal.SIGTERM)
-        time.sleep(min(GRACE, 3.0))
+        with suppress(ProcessLookupError):
+            os.kill(-1, signal.SIGTERM)
+        time.sleep(GRACE)
     sys.exit(0)
 
 

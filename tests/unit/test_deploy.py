@@ -1,0 +1,169 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline import bringup, completion, deploy, preflight, triage
+from pipeline.errors import TandemError
+from pipeline.probes import serve_node
+
+REFERENCE: dict[str, Any] = {"prompt_tokens": [1, 2], "tokens": [3, 4], "logprobs": [-0.5, -2.0], "text": "ba"}
+
+
+def _answer(**other: object) -> dict[str, Any]:
+    return {**REFERENCE, **other}
+
+
+def test_the_same_answer_has_no_differences() -> None:
+    assert completion.differences(_answer(), REFERENCE) == []
+
+
+def test_rounding_of_another_order_of_sums_is_no_difference() -> None:
+    assert completion.differences(_answer(logprobs=[-0.5009, -1.9991]), REFERENCE) == []
+
+
+def test_log_probabilities_further_apart_are_named_with_their_token() -> None:
+    (said,) = completion.differences(_answer(logprobs=[-0.5, -2.0011]), REFERENCE)
+    assert said.startswith(
+        "1 of 2 log-probabilities are more than 0.001 apart; the first, of token 1: -2.0011 and -2.0"
+    )
+
+
+def test_another_token_is_a_difference() -> None:
+    assert completion.differences(_answer(tokens=[3, 5]), REFERENCE) == [
+        "tokens are 3 5, and those of one rank are 3 4"
+    ]
+
+
+def test_a_nan_is_a_difference() -> None:
+    assert len(completion.differences(_answer(logprobs=[float("nan"), -2.0]), REFERENCE)) == 1
+
+
+def test_a_missing_log_probability_is_a_difference() -> None:
+    assert completion.differences(_answer(logprobs=[-0.5]), REFERENCE) == ["1 log-probabilities, and 2 of one rank"]
+
+
+def test_the_widest_distance_is_found() -> None:
+    assert completion.widest(_answer(logprobs=[-0.75, -2.5]), REFERENCE) == 0.5
+
+
+def test_the_apis_answer_is_read() -> None:
+    body = {
+        "choices": [
+            {
+                "text": " ba",
+                "token_ids": [3],
+                "prompt_token_ids": [1],
+                "logprobs": {"token_logprobs": [-0.12345678], "tokens": [" ba"]},
+            }
+        ]
+    }
+    answer = completion.read(json.dumps(body).encode())
+    assert answer == {"prompt_tokens": [1], "tokens": [3], "logprobs": [-0.123457], "text": " ba"}
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b'{"choices": []}', b'{"choices": [{"token_ids": null}]}'])
+def test_anything_else_is_refused(body: bytes) -> None:
+    with pytest.raises(TandemError, match="not the answer to a completion"):
+        completion.read(body)
+
+
+def test_ranks_are_read_from_a_nodes_own_log() -> None:
+    log = (
+        "INFO rank 1 in world size 2 is assigned as DP rank 0\n"
+        "INFO rank 1 in world size 2 is assigned as DP rank 0\n"
+        "INFO rank 0 in world size 1 is assigned as DP rank 0\n"
+    )
+    assert bringup.assigned(log, 2) == (1,)
+    assert bringup.assigned("", 2) == ()
+
+
+def test_the_fabric_probes_answer_is_found_among_other_output() -> None:
+    said = '[Gloo] Rank 0 is connected\nTANDEM {"rank": 0, "right": true, "mib_per_s": 12.5}\n'
+    assert bringup.fabric_answer(said) == {"rank": 0, "right": True, "mib_per_s": 12.5}
+    assert bringup.fabric_answer("Traceback") is None
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("(EngineCore pid=531) INFO 11-30 02:58:22 [kv_cache_utils.py:1319] GPU KV cache size", "GPU KV cache size"),
+        (
+            "(EngineCore pid=5) \x1b[36m(RayWorkerWrapper pid=3)\x1b[0m INFO 11-30 02:58:25 [a.py:8] Warming up",
+            "Warming up",
+        ),
+        ("tandem: ray is up", "tandem: ray is up"),
+        ("x" * 70, "x" * 59 + "…"),
+    ],
+)
+def test_a_progress_line_shows_the_message_alone(line: str, wanted: str) -> None:
+    assert bringup.short(line) == wanted
+
+
+def test_a_node_that_fits_is_described() -> None:
+    said = preflight.judge("aarch64\n20000\nMemAvailable:   22753000 kB\n", 2)
+    assert said == "aarch64, 22219 MiB free, 20000 open files"
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        ("aarch64\n1024\nMemAvailable: 22753000 kB\n", "nofile"),
+        ("aarch64\nunlimited\nMemAvailable: 2000000 kB\n", "memory"),
+    ],
+)
+def test_a_node_that_lacks_something_is_refused_with_a_cause_of_the_catalogue(said: str, cause: str) -> None:
+    with pytest.raises(preflight.Refused) as refused:
+        preflight.judge(said, 1)
+    assert refused.value.cause == cause
+    assert triage.named(cause)
+
+
+def test_memory_is_counted_for_every_node_of_the_machine() -> None:
+    said = "aarch64\nunlimited\nMemAvailable: 3000000 kB\n"
+    assert preflight.judge(said, 1)
+    with pytest.raises(preflight.Refused):
+        preflight.judge(said, 2)
+
+
+def test_a_failure_names_step_cause_logs_and_remedy() -> None:
+    cause = triage.named("nofile")
+    error = deploy.DeployError("engine", "head ended", cause, Path("artifacts/logs/x"))
+    assert str(error) == f"engine: head ended\n{cause.cause}\nlogs: artifacts/logs/x"
+    assert error.hint == cause.remedy
+    assert error.cause == "nofile"
+
+
+def test_the_verdict_shows_every_step_node_and_the_answer() -> None:
+    report = deploy.Report(rows=[("engine", "http://127.0.0.1:8000/health says 200", 240.04)])
+    outputs = {
+        "cluster": "local",
+        "digest": "sha256:" + "a" * 64,
+        "executor": "ray",
+        "endpoint": "http://127.0.0.1:8000/v1",
+        "model": "tiny",
+        "nodes": [{"node": "head", "container": "tandem-local-head", "ranks": [0]}],
+        "prompt": "x",
+        "text": "bada",
+    }
+    text = "\n".join(deploy.table(outputs, report))
+    for wanted in ("240.0", "tandem-local-head", "sha256:" + "a" * 64, "ray", "'x' → 'bada'"):
+        assert wanted in text
+
+
+def test_steps_keep_what_was_found() -> None:
+    from pipeline.log import NullLog
+
+    report, log = deploy.Report(), NullLog()
+    with report.step("image", log) as found:
+        found.append("here")
+    assert report.rows[0][:2] == ("image", "here")
+    assert log.lines[0] == "image …"
+
+
+def test_a_rays_own_reasons_to_start_again_are_known_to_the_node() -> None:
+    found = triage.diagnose([serve_node.TOO_SLOW.join(["The current node ", ""])])
+    assert found is not None
+    assert found.name == "raylet"
+    assert found.again
