@@ -1,0 +1,105 @@
+"""How the probe is asked again when it dies."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import cast
+
+from pipeline.checks.answers import MARK, ask
+from pipeline.checks.boxes import Box, Said
+from pipeline.log import NullLog
+
+SEGFAULT = "qemu: uncaught target signal 11 (Segmentation fault) - core dumped"
+
+
+class ScriptedBox:
+    """Plays the probe: what each question does to it is in a table, by question and try."""
+
+    def __init__(self, **does: list[str]) -> None:
+        self.does = does
+        self.commands: list[list[str]] = []
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        within: float,
+        env: Mapping[str, str] | None = None,
+        heard: Callable[[str], None] | None = None,
+    ) -> Said:
+        self.commands.append(list(argv))
+        if argv[0] != "python3" or heard is None:
+            return Said(0, "")
+        if "no python" in self.does:
+            return Said(127, 'exec: "python3": executable file not found in $PATH')
+        heard(MARK + json.dumps({"pid": 9}))
+        for question in json.loads(argv[-1]):
+            heard(MARK + json.dumps({"asked": question}))
+            turns = self.does.get(question, [])
+            turn = turns.pop(0) if turns else "answers"
+            if turn == "hangs":
+                return Said(None, "")
+            if turn == "dies":
+                heard("Fatal error")
+                return Said(1, "Fatal error")
+            if turn == "segfaults":
+                return Said(139, "")
+            if turn == "mutters":
+                heard(SEGFAULT)
+            heard("noise of a library")
+            heard(MARK + json.dumps({"question": question, "value": question.upper()}))
+        return Said(0, "")
+
+    def asked(self) -> list[list[str]]:
+        return [json.loads(argv[-1]) for argv in self.commands if argv[0] == "python3"]
+
+
+def answers(box: ScriptedBox, *questions: str) -> dict[str, tuple[object, bool]]:
+    found = ask(cast(Box, box), questions, within=1, log=NullLog())
+    return {question: (answer.value or answer.error, answer.crashed) for question, answer in found.items()}
+
+
+def test_one_life_answers_everything() -> None:
+    box = ScriptedBox()
+    assert answers(box, "a", "b") == {"a": ("A", False), "b": ("B", False)}
+    assert box.asked() == [["a", "b"]]
+
+
+def test_a_question_that_kills_the_probe_is_answered_with_that_and_the_rest_is_asked() -> None:
+    box = ScriptedBox(a=["dies"])
+    found = answers(box, "a", "b")
+    assert found["a"] == ("the Python process died (exit status 1); its last words: Fatal error", False)
+    assert found["b"] == ("B", False)
+    assert box.asked() == [["a", "b"], ["b"]]
+
+
+def test_a_crash_of_the_emulator_is_tried_again() -> None:
+    box = ScriptedBox(b=["segfaults"])
+    assert answers(box, "a", "b") == {"a": ("A", False), "b": ("B", False)}
+    assert box.asked() == [["a", "b"], ["b"]]
+
+
+def test_after_two_more_tries_the_crash_is_the_answer() -> None:
+    box = ScriptedBox(a=["segfaults"] * 3)
+    found = answers(box, "a", "b")
+    assert found["a"][1]
+    assert found["b"] == ("B", False)
+    assert box.asked() == [["a", "b"], ["a", "b"], ["a", "b"], ["b"]]
+
+
+def test_an_answer_beside_the_words_of_a_crash_is_no_pass() -> None:
+    box = ScriptedBox(a=["mutters"] * 3)
+    assert answers(box, "a") == {"a": ("A", True)}
+
+
+def test_a_question_without_end_is_stopped() -> None:
+    box = ScriptedBox(a=["hangs"])
+    found = answers(box, "a", "b")
+    assert found["a"] == ("no answer in time; its last words: none", False)
+    assert found["b"] == ("B", False)
+    assert ["bash", "-c", "kill -9 9"] in box.commands
+
+
+def test_an_image_without_python_answers_nothing_and_says_so() -> None:
+    found = answers(ScriptedBox(**{"no python": []}), "a", "b")
+    assert "executable file not found" in str(found["a"][0])
+    assert "executable file not found" in str(found["b"][0])

@@ -1,0 +1,164 @@
+"""The launcher contract, point by point, on facts as the probes write them."""
+
+from typing import Any
+
+import pytest
+
+from pipeline.checks import launcher, ray
+from pipeline.checks.answers import Answer
+from pipeline.checks.boxes import Said
+from pipeline.checks.node_script import CALLS, expected_env, script_faults
+from pipeline.checks.verdict import Outcome, Verdict
+
+VLLM = "/usr/local/lib/python3.12/dist-packages/vllm"
+
+
+def script_facts() -> dict[str, str]:
+    facts = {"script:first": "#!/bin/bash"}
+    for call in ("unknown", "nothing", "no-head-ip"):
+        facts |= {f"call:{call}:status": "1", f"call:{call}:output": "Usage: …", f"call:{call}:argv": ""}
+    argv = {"head": "start --block --head --port 6379", "node": "start --block --address=10.0.0.1:6379"}
+    for call, (address, _) in CALLS.items():
+        env = " ".join(f'{name}="{value}"' for name, value in expected_env(address).items())
+        facts |= {
+            f"call:{call}:status": "0",
+            f"call:{call}:argv": f"{argv[call]} --node-ip-address {address} ",
+            f"call:{call}:parent": "timeout",
+            f"call:{call}:env": env,
+        }
+    facts["bashrc"] = " ".join(f"export {name}={value}" for name, value in expected_env("10.0.0.2").items())
+    return facts
+
+
+def good_facts() -> dict[str, str]:
+    tools = (*launcher.COREUTILS, *launcher.TOOLS, "uv", "pip")
+    return {
+        "uid": "0",
+        "home": "/root",
+        "workdir": "/workspace/vllm",
+        **{f"writable:{folder}": "yes" for folder in ("/root", "/workspace/vllm", "/workspace", "/tmp")},
+        **{f"tool:{tool}": f"/usr/bin/{tool}" for tool in tools},
+        "rdma-core": "yes",
+        "vllm312": VLLM,
+        "hidden:/root/.cache/vllm": "",
+        **script_facts(),
+    }
+
+
+def good_answers() -> dict[str, Answer]:
+    return {question: Answer({"real": f"{VLLM}/__init__.py", "version": "1"}) for question in launcher.QUESTIONS}
+
+
+def verdict(changed: dict[str, str], answers: dict[str, Answer] | None = None, status: int = 0) -> Verdict:
+    facts = {**good_facts(), **changed}
+    return launcher.verdict(facts, Said(status, ""), {**good_answers(), **(answers or {})}, [], "/workspace/vllm")
+
+
+def test_an_image_that_keeps_the_contract_passes() -> None:
+    assert verdict({}).outcome is Outcome.OK
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"uid": "1000"}, "run as user 1000, not as root"),
+        ({"home": ""}, "HOME is not set, not /root"),
+        ({"workdir": "/"}, "WORKDIR is /, but image.yaml says /workspace/vllm"),
+        ({"writable:/workspace": "no"}, "/workspace is missing or cannot be written to"),
+        ({"tool:git": ""}, "git is not on the PATH"),
+        ({"tool:uv": "", "tool:pip": ""}, "neither uv nor pip"),
+        ({"broken:ray": "#!/home/builder/bin/python"}, "ray cannot start: its first line is '#!/home/builder"),
+        ({"rdma-core": "no"}, "rdma-core is not in the image"),
+        ({"vllm312": ""}, f"{VLLM} is not there"),
+        ({"vllm312": "/elsewhere/vllm"}, f"is /elsewhere/vllm, but Python imports {VLLM}"),
+        ({"hidden:/root/.cache/vllm": "weights"}, "/root/.cache/vllm holds weights: the launcher mounts a folder"),
+        ({"script": "missing"}, "./run-cluster-node.sh is not in the working folder"),
+        ({"script": "not executable"}, "./run-cluster-node.sh is not executable"),
+        ({"script:first": "#!/bin/sh"}, "does not begin with a line for bash"),
+        ({"call:unknown:status": "0"}, "ends with status 0 on an unknown option"),
+        ({"call:unknown:output": "what?"}, "does not show its usage"),
+        ({"call:nothing:argv": "start"}, "not with 1 before Ray starts"),
+        ({"call:head:argv": ""}, "as head does not start Ray"),
+        ({"call:head:argv": "start --block --head --port 6380 --node-ip-address 10.0.0.1"}, "without --port 6379"),
+        ({"call:node:parent": "run-cluster-nod"}, "as node does not exec Ray"),
+        ({"call:head:env": ""}, "as head does not export VLLM_HOST_IP=10.0.0.1"),
+        ({"bashrc": ""}, "does not keep VLLM_HOST_IP=10.0.0.2 in ~/.bashrc"),
+        ({"bashrc": "export VLLM_HOST_IP=10.0.0.1 " * 2}, "does not keep VLLM_HOST_IP=10.0.0.2 in ~/.bashrc"),
+    ],
+)
+def test_each_point_of_the_contract_can_fail(changed: dict[str, str], words: str) -> None:
+    found = verdict(changed)
+    assert found.outcome is Outcome.FAILED
+    assert any(words in detail for detail in found.details), found.details
+
+
+@pytest.mark.parametrize(
+    ("question", "words"),
+    [
+        ("serve-options", "`vllm serve` does not take --nnodes"),
+        ("ray-options", "`ray start` does not take"),
+        ("dashboard", "require ray[default]"),
+        ("library:librdmacm.so.1", "add librdmacm1 to the packages"),
+    ],
+)
+def test_each_question_of_the_contract_can_fail(question: str, words: str) -> None:
+    found = verdict({}, {question: Answer(error="SystemExit: 2")})
+    assert any(words in detail for detail in found.details), found.details
+
+
+def test_a_crash_of_the_emulator_in_the_shell_probe_is_its_own_outcome() -> None:
+    assert verdict({}, status=139).outcome is Outcome.EMULATOR
+
+
+def test_an_image_without_bash_says_so_beside_the_other_faults() -> None:
+    said = Said(127, 'exec: "bash": executable file not found in $PATH')
+    found = launcher.verdict({}, said, good_answers(), ["USER is app"], "/workspace/vllm")
+    assert found.details[0] == "USER is app"
+    assert "executable file not found" in found.details[1]
+
+
+def test_the_first_address_in_bashrc_is_not_taken_for_the_second() -> None:
+    facts = script_facts()
+    facts["bashrc"] = facts["bashrc"].replace("10.0.0.2", "10.0.0.1", 1)
+    assert any("VLLM_HOST_IP" in fault for fault in script_faults(facts))
+
+
+def about(**config: Any) -> dict[str, Any]:
+    return {"Os": "linux", "Architecture": "arm64", "Config": config}
+
+
+def test_platform_user_and_environment_are_seen_from_outside() -> None:
+    assert launcher.inspect_faults(about(User="root", Env=["PATH=/bin"]), "linux/arm64") == []
+    (wrong,) = launcher.inspect_faults(about(), "linux/amd64")
+    assert wrong == "the image is for linux/arm64, but image.yaml says linux/amd64"
+    (user,) = launcher.inspect_faults(about(User="app"), "linux/arm64")
+    assert user.startswith("USER is app")
+    baked = ["VLLM_HOST_IP=10.0.0.1", "NCCL_SOCKET_IFNAME=enp1s0", "RAY_memory_monitor_refresh_ms=0", "NCCL_DEBUG=WARN"]
+    faults = launcher.inspect_faults(about(Env=baked), "linux/arm64")
+    assert [fault.split("'")[1] for fault in faults] == baked[:3]
+
+
+STATUS = """
+======== Autoscaler status: 2026-11-30 02:30:00 ========
+Node status
+---------------------------------------------------------------
+Active:
+ 1 node_53aca92f0f85533f1703bee10370b5bd3726e65b97e9db01ec0f632b
+ 1 node_63aca92f0f85533f1703bee10370b5bd3726e65b97e9db01ec0f632b
+Pending:
+ 1 node_73aca92f0f85533f1703bee10370b5bd3726e65b97e9db01ec0f632b
+Recent failures:
+ (no failures)
+
+Resources
+---------------------------------------------------------------
+Total Usage:
+ 0.0/4.0 CPU
+ 0.0/2.0 GPU
+ 0B/21.84GiB memory
+"""
+
+
+def test_nodes_and_accelerators_are_read_from_ray_status() -> None:
+    assert ray.read_status(STATUS) == (2, 2.0)
+    assert ray.read_status("Could not find any running Ray instance.") == (0, 0.0)
