@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.errors import ConfigError, HostError
+from pipeline.graph.configured import Configuration
 from pipeline.graph.decide import changed as differences
 from pipeline.graph.fingerprint import Values, values
 from pipeline.graph.globs import expand
@@ -18,18 +19,6 @@ from pipeline.graph.task import Inputs, Json
 from pipeline.procs import ProgramError, capture
 
 QUIET = {"GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Configuration:
-    """How tasks follow from files, so that an edit of these can be told from the parameters that it changes.
-
-    `paths` are the files and folders below the checkout that hold the configuration; `graph` makes the graph of a
-    checkout that has (at least) these.
-    """
-
-    paths: tuple[str, ...]
-    graph: Callable[[Path], Graph]
 
 
 @dataclass(frozen=True, kw_only=True)

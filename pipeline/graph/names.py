@@ -1,6 +1,6 @@
 """What a person types → tasks of the graph."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
 from pipeline.errors import ConfigError
@@ -21,11 +21,10 @@ def resolve(graph: Graph, words: Iterable[str]) -> list[str]:
 
 
 def _meant(graph: Graph, word: str) -> list[str]:
-    defaults: Mapping[str, str] = getattr(graph, "defaults", {})
     if word in graph.tasks:
         return [word]
-    if word in defaults:
-        return [defaults[word]]
+    if word in graph.defaults:
+        return [graph.defaults[word]]
     pattern = word if is_pattern(word) else f"{word}:*"
     if matching := [name for name in graph.tasks if word and fnmatchcase(name, pattern)]:
         return matching

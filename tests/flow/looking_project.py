@@ -13,7 +13,7 @@ from tests.flow.project import REPOSITORY, Project
 NO_ENGINE = {"DOCKER_HOST": "unix:///nowhere/docker.sock"}
 CONFIGURED = """
 
-from pipeline.graph.affected import Configuration
+from pipeline.graph.configured import Configuration
 
 
 def _configured(root):

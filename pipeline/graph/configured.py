@@ -1,0 +1,21 @@
+"""How tasks follow from files: told by the project, so that an edit of these files can be told from what it changes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pipeline.graph.graph import Graph
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configuration:
+    """Where a graph's parameters come from.
+
+    `paths` are the files and folders below the checkout that hold them; `graph` makes the graph of another folder
+    that has (at least) these, and raises ConfigError if they are wrong.
+    """
+
+    paths: tuple[str, ...]
+    graph: "Callable[[Path], Graph]"

@@ -1,0 +1,105 @@
+"""docs/commands.md says what every --json holds."""
+
+import json
+import re
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.flow.looking_project import Looking
+from tests.flow.project import REPOSITORY, ended, wait_for
+
+BLOCKS = dict(re.findall(r"```json (\w+)\n(.*?)```", (REPOSITORY / "docs/commands.md").read_text(), re.DOTALL))
+SHARED = json.loads(BLOCKS.pop("shared"))
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "why": ("why", "third"),
+    "status": ("status",),
+    "plan": ("plan",),
+    "affected": ("affected",),
+    "graph": ("graph",),
+    "log": ("log", "first", "other"),
+    "gc": ("gc", "--dry-run"),
+    "forget": ("forget", "other"),
+}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Looking:
+    return Looking(tmp_path / "toy")
+
+
+def problems(value: Any, shape: Any, where: str) -> list[str]:
+    """Where a value is not as documented."""
+    if isinstance(shape, str):
+        return (
+            [] if any(fits(value, one, where) for one in shape.split(" or ")) else [f"{where}: {value!r}, not {shape}"]
+        )
+    if isinstance(shape, list):
+        if not isinstance(value, list):
+            return [f"{where}: not a list"]
+        return [problem for i, one in enumerate(value) for problem in problems(one, shape[0], f"{where}[{i}]")]
+    if not isinstance(value, dict) or set(value) != set(shape):
+        return [f"{where}: {value!r} has other keys than {sorted(shape)}"]
+    return [problem for key in shape for problem in problems(value[key], shape[key], f"{where}.{key}")]
+
+
+def fits(value: Any, name: str, where: str) -> bool:
+    """Whether a value has a type of the documentation."""
+    match name:
+        case "null":
+            return value is None
+        case "boolean":
+            return isinstance(value, bool)
+        case "number":
+            return isinstance(value, int | float) and not isinstance(value, bool)
+        case "string":
+            return isinstance(value, str)
+        case "object":
+            return isinstance(value, dict)
+        case "time":
+            return isinstance(value, str) and datetime.fromisoformat(value).utcoffset() is not None
+        case "state":
+            return value in SHARED["state"]
+        case _:
+            return not problems(value, SHARED[name], where)
+
+
+def test_every_command_with_json_is_documented() -> None:
+    assert set(BLOCKS) == set(COMMANDS)
+
+
+def test_what_json_holds_is_what_the_documentation_says(project: Looking) -> None:
+    for i in range(5):
+        project.write("other.txt", f"{i}")
+        project.doit("other")
+    project.commit().fresh()
+    project.write("in.txt", "changed")
+    project.write("lamp-off-other:x", "")
+    (project.root / "src/a.txt").unlink()
+    process = project.start("other", env={"TOY_WAIT": "other:x=60"})
+    wait_for(lambda: "waiting" in "".join(project.happened()))
+    try:
+        for name, words in COMMANDS.items():
+            answer = project.json(*words)
+            assert problems(answer, json.loads(BLOCKS[name]), name) == []
+            lists = [value for value in answer.values() if isinstance(value, list)]
+            assert any(lists), f"{name} shows nothing, which proves nothing"
+    finally:
+        project.write("go", "")
+        ended(process)
+
+
+def test_a_listed_log_is_as_documented_without_its_lines(project: Looking) -> None:
+    project.fresh()
+    shape = json.loads(BLOCKS["log"])
+    del shape["logs"][0]["lines"]
+    assert problems(project.json("log", "first", "--list"), shape, "log") == []
+
+
+def test_a_value_that_is_not_as_documented_would_be_seen() -> None:
+    shape = json.loads(BLOCKS["plan"])
+    assert problems({"schema": "1", "tasks": [], "seconds": 0, "more_seconds_at_most": 0}, shape, "plan")
+    assert problems({"schema": 1, "tasks": [], "seconds": 0}, shape, "plan")
+    assert problems({"schema": 1, "tasks": [{}], "seconds": 0, "more_seconds_at_most": 0}, shape, "plan")
