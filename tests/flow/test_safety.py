@@ -5,6 +5,7 @@ import random
 import shutil
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -125,26 +126,35 @@ def test_a_program_that_outlives_its_killed_run_holds_no_lock(project: Project) 
 
 
 def test_a_hundred_kills_at_random_moments_always_come_to_the_same_result(
-    project: Project, expected: dict[str, str]
+    tmp_path: Path, expected: dict[str, str]
 ) -> None:
-    moments = random.Random(4)
+    projects = [Project(tmp_path / str(i)) for i in range(4)]
+    with ThreadPoolExecutor(2) as pool:
+        killed = sum(pool.map(lambda project: kill_often(project, 25, expected), projects))
+    assert killed > 30
+    for project in projects:
+        assert project.doit().code == 0
+        assert project.outcomes() == SKIPPED
+
+
+def kill_often(project: Project, times: int, expected: dict[str, str]) -> int:
+    """Kill runs at random moments, and run to the end now and then; returns how many kills came before the end."""
+    moments = random.Random(project.root.name)
     killed = 0
-    for _ in range(100):
-        if (project.root / "artifacts").exists() and moments.random() < 0.3:
+    for _ in range(times):
+        if moments.random() < 0.3:
             shutil.rmtree(project.root / "artifacts/records", ignore_errors=True)
         process = project.start("-n", "4", env={"TOY_SLOW": "0.003"})
         process.stdout.readline()
         time.sleep(moments.uniform(0, 0.25))
         process.kill()
         killed += ended(process).code == -signal.SIGKILL
-        if moments.random() < 0.25:
+        if moments.random() < 0.2:
             assert project.doit().code == 0
             assert results(project) == expected
-    assert killed > 30
     assert project.doit().code == 0
     assert results(project) == expected
-    assert project.doit().code == 0
-    assert project.outcomes() == SKIPPED
+    return killed
 
 
 def test_a_kill_before_any_rename_comes_to_the_same_result(
