@@ -101,7 +101,7 @@ def _follow(lines: Iterator[str], running: Path, log: Log, size: int, within: fl
                 return
             if isinstance(line, BaseException):
                 raise line
-            doing, since = _tell(line.rstrip(), doing, log, size), time.monotonic()
+            doing, since = tell(line.rstrip(), doing, log, size), time.monotonic()
         if procs.cancelled():
             _end(running)
             raise Cancelled("interrupted")
@@ -119,7 +119,7 @@ def _read(lines: Iterator[str], inbox: "queue.Queue[str | BaseException | None]"
         inbox.put(error)
 
 
-def _tell(line: str, doing: str, log: Log, size: int) -> str:
+def tell(line: str, doing: str, log: Log, size: int) -> str:
     """Log a line of BuildKit's; returns what it is doing now, in its words."""
     if transfer := TRANSFER.match(line):
         log.progress("handing the layers to BuildKit", float(transfer[1]) * UNITS[transfer[2]], size, "B")

@@ -18,11 +18,18 @@ JUNK = re.compile(r"(^|/)(__pycache__|\.git|\.DS_Store)(/|$)|\.pyc$|~$")
 
 
 def write(
-    name: str, image: Image, locked: Lock, folder: Path, python: Callable[[], Sequence[str]], scratch: Path, into: Path
+    name: str,
+    image: Image,
+    locked: Lock,
+    folder: Path,
+    python: Callable[[], Sequence[str]],
+    scratch: Path,
+    into: Path,
 ) -> str:
     """Write the archive of an image's own files; `folder` is dockerfiles/<image>. Returns its SHA-256.
 
-    `python` gets the locked interpreter, if there is anything to compile. Raises ConfigError that names the key and what it points to.
+    `python` gets the locked interpreter, if there is anything to compile. Raises ConfigError that names the key and
+    what it points to.
     """
     root = scratch / "own"
     site = root / tree.packages(locked.python)
@@ -33,10 +40,8 @@ def write(
     for alias in image.aliases:
         if tree.normalised(alias.of) not in locked_names:
             raise ConfigError(f"dockerfiles/{name}/image.yaml: aliases: {alias.name}: {alias.of} is not locked")
-        metadata = _metadata(
-            {"name": alias.name, "version": alias.version, "description": f"another name of {alias.of}"}
-        )
-        _put(site, alias.name, alias.version, {}, {"METADATA": metadata})
+        project = {"name": alias.name, "version": alias.version, "description": f"another name of {alias.of}"}
+        _put(site, alias.name, alias.version, {}, {"METADATA": _metadata(project)})
     for entry in image.distributions:
         where = f"dockerfiles/{name}/image.yaml: distributions: {entry}"
         distribution(folder / entry, site, root / tree.PREFIX / "bin", where)

@@ -43,10 +43,10 @@ def assemble(
     with step(log, f"installing {len(found)} wheels for {locked.platform}"):
         distributions = install(locked, found, scratch, log)
     site = scratch / "tree"
-    _refuse_foreign(site, distributions, locked)
+    refuse_foreign(site, distributions, locked)
     with step(log, "bytecode of the wheels"):
         compiled = compile_all(site, locked.python, distributions, python, log)
-    contents = {d.name: _members(site, d, compiled, locked.python) for d in distributions}
+    contents = {d.name: members(site, d, compiled, locked.python) for d in distributions}
     plan = layers.plan({name: _size(members) for name, members in contents.items()})
     for old in into.glob("*.tar"):
         old.unlink()
@@ -86,13 +86,14 @@ def install(locked: Lock, found: Mapping[str, Path], scratch: Path, log: Log) ->
     requirements = scratch / "requirements.txt"
     lines = [f"{wheel.name}=={wheel.version} --hash=sha256:{wheel.sha256}" for wheel in locked.wheels]
     requirements.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    argv = [resolve.uv(), *_words(locked, links, requirements, scratch)]
+    argv = [resolve.uv(), *words(locked, links, requirements, scratch)]
     log.line("$ " + " ".join(["uv", *argv[1:]]))
     procs.capture(argv, env={"UV_NO_INSTALLER_METADATA": "1", "UV_PYTHON_DOWNLOADS": "never"}, within=900)
     return tree.normalise(scratch / "tree", locked.python, {wheel.name: links / wheel.file for wheel in locked.wheels})
 
 
-def _words(locked: Lock, links: Path, requirements: Path, scratch: Path) -> list[str]:
+def words(locked: Lock, links: Path, requirements: Path, scratch: Path) -> list[str]:
+    """What uv is told: the target's wheels and no others, from the folder `links` and from nowhere else."""
     target = lock.target(locked)
     return [
         "pip", "install", "--requirements", str(requirements), "--target", str(scratch / "tree"),
@@ -113,14 +114,14 @@ def compile_all(
     names = sorted(path for d in distributions for path in d.files if _importable(path))
     made: set[str] = set()
     done = 0
-    for part in _portions(names):
+    for part in portions(names):
         log.progress("bytecode", done, len(names), "files")
         made.update(bytecode.compile_tree(argv, site, "/" + tree.packages(python), part))
         done += len(part)
     return made
 
 
-def _portions(names: Sequence[str]) -> Iterator[list[str]]:
+def portions(names: Sequence[str]) -> Iterator[list[str]]:
     """Files to compile at once, whole folders together: what a folder's bytecode is may not depend on others."""
     portion: list[str] = []
     for _, folder in itertools.groupby(sorted(names, key=os.path.split), os.path.dirname):
@@ -135,26 +136,28 @@ def _importable(path: str) -> bool:
     return path.endswith(".py") and path.partition("/")[0] not in tree.DATA
 
 
-def _pyc(path: str, python: str) -> str:
+def pyc(path: str, python: str) -> str:
+    """Where Python `python` looks for the bytecode of a source."""
     folder, _, file = path.rpartition("/")
     name = f"__pycache__/{file.removesuffix('.py')}.cpython-{python.replace('.', '')}.pyc"
     return f"{folder}/{name}" if folder else name
 
 
-def _members(site: Path, distribution: Distribution, compiled: set[str], python: str) -> dict[str, Path]:
+def members(site: Path, distribution: Distribution, compiled: set[str], python: str) -> dict[str, Path]:
     """A distribution's files and bytecode: path in the image → file."""
-    members = {there: site / path for path, there in distribution.files.items()}
+    files = {there: site / path for path, there in distribution.files.items()}
     for path in distribution.files:
-        if path.endswith(".py") and (pyc := _pyc(path, python)) in compiled:
-            members[f"{tree.packages(python)}/{pyc}"] = site / pyc
-    return members
+        if path.endswith(".py") and (made := pyc(path, python)) in compiled:
+            files[f"{tree.packages(python)}/{made}"] = site / made
+    return files
 
 
 def _size(members: Mapping[str, Path]) -> int:
     return sum(path.lstat().st_size for path in members.values())
 
 
-def _refuse_foreign(site: Path, distributions: Iterable[Distribution], locked: Lock) -> None:
+def refuse_foreign(site: Path, distributions: Iterable[Distribution], locked: Lock) -> None:
+    """Raise TandemError that names a distribution with machine code for another architecture than the lock's."""
     for distribution in distributions:
         files = {path: site / path for path in distribution.files if not (site / path).is_symlink()}
         if wrong := tree.foreign(files, locked.arch):
