@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from pipeline.commands.looking import JSON, Looking, Options, none_of, say
 from pipeline.errors import ConfigError, Exit, HostError
-from pipeline.graph.garbage import Item, sort_out
+from pipeline.graph.garbage import IMAGES, Item, sort_out
 from pipeline.graph.graph import Graph
 from pipeline.graph.running import Holder, hold_free, holder
 from pipeline.graph.survey import SCHEMA
@@ -117,6 +117,8 @@ def _text(found: Found) -> list[str]:
     for kind in kinds:
         of_kind = [item for item in found.items if item.kind == kind]
         rows.append((f"{len(of_kind):5}", kind, size(sum(item.bytes for item in of_kind))))
+        # Another checkout may need an image: that must be seen before it is agreed to.
+        rows += [("", f"  {item.name}", size(item.bytes)) for item in of_kind if kind == IMAGES]
     return ["to remove:", *table(rows), f"in all {len(found.items)} things, {size(found.bytes)}"]
 
 

@@ -5,7 +5,7 @@ from functools import partial
 
 from pipeline import engine
 from pipeline.errors import TandemError
-from pipeline.graph.garbage import Item, Kept
+from pipeline.graph.garbage import IMAGES, Item, Kept
 
 PREFIX = "tandem/"
 
@@ -20,7 +20,7 @@ def old_images(kept: Kept) -> Iterator[Item]:
         tags = [tag for tag in image["RepoTags"] or () if tag.startswith(PREFIX)]
         if tags and image["Id"] not in used and not kept.mentions(image["Id"]):
             name = ", ".join(tags)
-            yield Item(kind="images", name=name, bytes=image["Size"], remove=partial(_remove, image["Id"], tags))
+            yield Item(kind=IMAGES, name=name, bytes=image["Size"], remove=partial(_remove, image["Id"], tags))
 
 
 def _remove(digest: str, tags: list[str]) -> None:

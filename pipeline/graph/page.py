@@ -60,6 +60,7 @@ for (const [task, box] of boxes) {
   box.addEventListener("mouseenter", () => show(task));
   box.addEventListener("focus", () => show(task));
   box.addEventListener("mouseleave", () => show(chosen));
+  box.addEventListener("blur", () => show(chosen));
   box.addEventListener("click", event => {
     chosen = chosen === task ? null : task;
     show(chosen ?? task);

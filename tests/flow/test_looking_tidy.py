@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.flow.looking_project import Looking
+from tests.flow.looking_project import Looking, read_only
 from tests.flow.project import ALL, ended, wait_for
 
 
@@ -61,6 +61,18 @@ def test_forget_wants_tasks_or_all_and_not_both(project: Looking) -> None:
     for words in ((), ("other", "--all")):
         assert project.refusal("forget", *words, code=3).startswith("doit forget: name tasks, or say --all\n")
     assert len(project.records("other:x")) == 1
+
+
+@pytest.mark.parametrize("words", [("forget", "other"), ("gc", "--yes", "--keep", "1")])
+def test_in_a_checkout_that_cannot_be_written_nothing_is_removed_and_that_is_said(
+    project: Looking, words: tuple[str, ...]
+) -> None:
+    old(project, 2)
+    done = project.doit(*words, prefix=read_only(project))
+    assert done.code == 4
+    assert "cannot be written: Read-only file system" in done.err
+    assert "Traceback" not in done.err
+    assert len(project.records("other:x")) == 2
 
 
 def test_gc_says_counts_and_bytes_and_removes_only_when_told(project: Looking) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.flow.looking_project import Looking
+from tests.flow.looking_project import Looking, read_only
 from tests.flow.project import ALL, ended, wait_for
 
 COMMANDS = [
@@ -147,10 +147,7 @@ def test_a_looking_command_works_in_a_checkout_that_cannot_be_written(
 ) -> None:
     project.fresh()
     project.write("in.txt", "changed")
-    root = str(project.root)
-    # For root, permissions are no obstacle: the checkout is mounted read-only, in a namespace of its own.
-    prefix = ("unshare", "-rm", "sh", "-c", 'mount --bind -o ro "$0" "$0" && cd "$0" && exec "$@"', root)
-    done = project.doit(*command, prefix=prefix)
+    done = project.doit(*command, prefix=read_only(project))
     assert done.code == 0, done.err
     assert done.out
     assert "rror" not in done.err
