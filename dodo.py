@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import config, tasks
-from pipeline.graph.seam import to_doit
+from pipeline.graph.seam import said_by_doit, to_doit
 
-GRAPH = tasks.graph(config.load(Path(__file__).parent))
+with said_by_doit():
+    GRAPH = tasks.graph(config.load(Path(__file__).parent))
 DOIT_CONFIG = {"default_tasks": ["deploy"]}
 Tasks = Iterator[dict[str, Any]]
 
