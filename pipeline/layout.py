@@ -23,6 +23,8 @@ GO = "go"
 MODEL = "model"
 RAY_PORT = 6379
 OBJECT_STORE = 256 << 20
+AGENT_PORTS = {"--dashboard-agent-grpc-port": 6381, "--runtime-env-agent-port": 6382, "--metrics-export-port": 6383}
+"""Said, because for ports that it must find out itself Ray's raylet waits 15 s, a number in its code, and then dies."""
 MASTER_PORT = 29501
 PROBES = Path(__file__).parent / "probes"
 RUNNERS = ("serve_node.py", "serve_fabric.py")
@@ -42,6 +44,10 @@ STAND_IN = {
     "TANDEM_CPU_CLUSTER": "1",
     "GLOO_SOCKET_IFNAME": "eth0",
     "OMP_NUM_THREADS": "1",
+    # A machine that is several nodes at once is slow to answer, and not dead.
+    "RAY_agent_register_timeout_ms": "300000",
+    "RAY_health_check_failure_threshold": "30",
+    "RAY_START_HOOK": "tandem_cpu_cluster.quiet.quiet",
     # Some functions of vLLM are compiled with g++ whatever --enforce-eager says: minutes under an emulator.
     "TORCH_COMPILE_DISABLE": "1",
     "VLLM_CPU_KVCACHE_SPACE": "1",
@@ -182,7 +188,8 @@ def _ray(name: str, cluster: Cluster, nth: int) -> tuple[str, ...] | None:
     else:
         where = ["--address", f"{_head(name, cluster)}:{RAY_PORT}"]
     resources = ["--num-gpus", str(cluster.accelerators), "--num-cpus", "1", "--object-store-memory", str(OBJECT_STORE)]
-    return ("ray", "start", "--block", *where, "--node-ip-address", "@address@", *resources)
+    agents = [word for flag, port in AGENT_PORTS.items() for word in (flag, str(port))]
+    return ("ray", "start", "--block", *where, "--node-ip-address", "@address@", *agents, *resources)
 
 
 def _serve(name: str, cluster: Cluster, nth: int, model: str) -> tuple[str, ...] | None:

@@ -30,7 +30,7 @@ def settle() -> None:
         return
     from vllm.model_executor.models import registry
 
-    registry._run_in_subprocess = at_once
+    registry._run_in_subprocess = at_once  # noqa: SLF001  # vLLM has no option for it
 
 
 def at_once(look: Callable[[], T]) -> T:
