@@ -6,12 +6,12 @@ from typing import Any
 
 import msgspec
 
-from pipeline import claims
+from pipeline import claims, store
 from pipeline.config import Config
 from pipeline.errors import TandemError
 from pipeline.graph.task import Claim, Inputs, Json, Outputs, Run, Task
-from pipeline.image_tasks import EMULATION, keep
-from pipeline.local_registry import LOCKED
+from pipeline.image_tasks import EMULATION, keep, lock_mode
+from pipeline.local_registry import LOCKED, PACKAGES, SUITE
 from pipeline.models import Cluster
 
 MODEL = "model:tiny"
@@ -20,6 +20,7 @@ PROBES = "pipeline/probes/serve_*.py"
 
 def shared(config: Config) -> Iterator[Task]:
     """The tasks that all clusters share: registry and model."""
+    yield _registry_lock(config)
     yield _registry(config)
     yield _model(config)
 
@@ -29,6 +30,29 @@ def tasks(config: Config, name: str, cluster: Cluster) -> Iterator[Task]:
     if cluster.serve.model == "tiny":
         yield _reference(config, name, cluster)
     yield _deploy(config, name, cluster)
+
+
+def _registry_lock(config: Config) -> Task:
+    mode = lock_mode()
+
+    def run(run: Run) -> Outputs:
+        from pipeline import local_registry
+
+        local_registry.lock(config.root, mode, run.log)
+        return {"sha256": store.digest(config.root / LOCKED)}
+
+    def world(outputs: Outputs) -> tuple[Claim, ...]:
+        if mode.startswith("upgrade"):
+            return (claims.never(f"TANDEM_LOCK={mode}"),)
+        return (claims.file(str(LOCKED), str(outputs["sha256"])),)
+
+    return Task(
+        name="lock:registry",
+        doc="the packages of the local registry",
+        inputs=Inputs(params={"packages": list(PACKAGES), "suite": SUITE}),
+        run=run,
+        world=world,
+    )
 
 
 def _registry(config: Config) -> Task:
@@ -58,10 +82,10 @@ def _registry(config: Config) -> Task:
         name="registry",
         doc=f"a registry answers at {target.address}",
         inputs=Inputs(
-            files=(str(LOCKED),),
             params={"address": target.address, "serve": target.serve},
             code=("pipeline.local_registry",),
         ),
+        needs=("lock:registry",),
         run=run,
         world=world,
     )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline import debs, engine, lockfile, procs, registry
+from pipeline import aptroot, debs, engine, lockfile, procs, registry
 from pipeline.debs import Deb
 from pipeline.errors import ConfigError, HostError, TandemError
 from pipeline.log import Log, wait_until
@@ -75,11 +75,23 @@ def stop(address: str, *, volume: bool = False) -> None:
             return
 
 
-def lock(log: Log) -> tuple[Deb, ...]:
-    """The packages of the registry's image for both architectures, at today's versions."""
-    with debs.apt(SUITE, ("amd64", "arm64"), log) as apt:
-        found = [deb for arch in ("amd64", "arm64") for deb in apt.resolve(PACKAGES, arch)]
-    return tuple(sorted(deb for deb in found if deb.name in PACKAGES))
+def lock(root: Path, mode: str, log: Log) -> tuple[Deb, ...]:
+    """The lock of the registry's packages for both architectures; made anew if `mode` (TANDEM_LOCK) asks for it.
+
+    Raises ConfigError if it is not there and `mode` is "frozen".
+    """
+    if (root / LOCKED).exists() and not mode.startswith("upgrade"):
+        return read(root)
+    if mode == "frozen":
+        raise ConfigError(f"{LOCKED}: there is no such lock", hint="restore it with `git checkout`")
+    found: list[Deb] = []
+    for arch in ("amd64", "arm64"):
+        with aptroot.private(SUITE, arch, log) as apt:
+            found += [deb for deb in apt.resolve(PACKAGES) if deb.name in PACKAGES]
+    part = (root / LOCKED).with_suffix(".part")
+    part.write_text(lockfile.columns(found), encoding="utf-8")
+    part.replace(root / LOCKED)
+    return read(root)
 
 
 def read(root: Path) -> tuple[Deb, ...]:
@@ -87,7 +99,9 @@ def read(root: Path) -> tuple[Deb, ...]:
     try:
         return lockfile.debs((root / LOCKED).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{LOCKED}: not a lock of packages: {error}", hint="restore it with `git checkout`") from error
+        raise ConfigError(
+            f"{LOCKED}: not a lock of packages: {error}", hint="restore it with `git checkout`"
+        ) from error
 
 
 def _image(locked: Sequence[Deb], scratch: Path, log: Log) -> str:

@@ -5,8 +5,10 @@ from functools import partial
 from pathlib import Path
 
 from pipeline import claims, cluster_tasks, engine, host, image_tasks
+from pipeline import config as reader
 from pipeline.config import Config
 from pipeline.errors import HostError
+from pipeline.graph.configured import Configuration
 from pipeline.graph.graph import Graph
 from pipeline.graph.tools import by_binary
 
@@ -26,6 +28,9 @@ def graph(config: Config) -> Graph:
         kind, _, subject = task.partition(":")
         if subject in (config.pipeline.default, default.image):
             made.defaults[kind] = task
+    made.configuration = Configuration(
+        paths=(reader.PIPELINE, reader.LOCAL, reader.IMAGES), graph=lambda root: graph(reader.load(root))
+    )
     return made
 
 

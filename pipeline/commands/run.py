@@ -17,6 +17,7 @@ from doit.exceptions import InvalidCommand, InvalidDodoFile, InvalidTask
 
 from pipeline.errors import ConfigError, Exit, HostError, TandemError
 from pipeline.graph.live import screen
+from pipeline.graph.names import resolve
 from pipeline.graph.nodb import NoDB
 from pipeline.graph.outcome import Outcome, exit_code, write_report
 from pipeline.graph.output import Screen
@@ -130,9 +131,11 @@ class Run(cmd_run.Run):  # type: ignore[misc]  # doit has no annotations
 
     def _meant(self) -> list[str] | None:
         """The tasks to bring up to date: a bare kind means its default, not every sub-task."""
-        graphs = [graph for task in self.task_list if (graph := graph_of(task))]
-        defaults = graphs[0].defaults if graphs else {}
-        return [defaults.get(name, name) for name in self.sel_tasks] if self.sel_tasks else self.sel_tasks
+        graph = next((graph for task in self.task_list if (graph := graph_of(task))), None)
+        if graph is None or not self.sel_tasks:
+            return self.sel_tasks  # type: ignore[no-any-return]  # doit has no annotations
+        plain = {task.name for task in self.task_list if graph_of(task) is None and not task.has_subtask}
+        return [name for word in self.sel_tasks for name in ([word] if word in plain else resolve(graph, [word]))]
 
     def _finish(
         self, control: Any, outcomes: list[Outcome], shown: Screen, code: Exit, started: float, seconds: float

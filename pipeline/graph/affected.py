@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.errors import ConfigError, HostError
-from pipeline.graph.configured import Configuration
 from pipeline.graph.decide import changed as differences
 from pipeline.graph.fingerprint import Values, values
 from pipeline.graph.globs import expand
@@ -131,7 +130,7 @@ def _parts(graph: Graph, inputs: Inputs, above: tuple[str, ...] = ()) -> Iterato
 
 def _parameters_before(graph: Graph, since: Change) -> Callable[[str], list[str]]:
     """A function that names the parameters of a task that the change changed."""
-    how: Configuration | None = getattr(graph, "configuration", None)
+    how = graph.configuration
     if how is None or not any(_below(path, how.paths) for path in since.paths):
         return lambda _name: []
     with tempfile.TemporaryDirectory() as folder:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pipeline.errors import ConfigError
 from pipeline.graph.files import folder_name
@@ -11,6 +12,9 @@ from pipeline.graph.stats import StatCache
 from pipeline.graph.task import Inputs, Outputs, Task
 from pipeline.graph.tools import Tools
 from pipeline.graph.world import World
+
+if TYPE_CHECKING:
+    from pipeline.graph.configured import Configuration
 
 
 class Graph:
@@ -31,6 +35,8 @@ class Graph:
         self.tasks: dict[str, Task] = {}
         self.defaults: dict[str, str] = {}
         """The task that a bare kind means, as in "deploy" → "deploy:local"."""
+        self.configuration: Configuration | None = None
+        """Where the tasks' parameters come from; None if nowhere but dodo.py."""
         self.results: dict[str, Outputs] = {}
         """What the tasks of this run came to; empty in a command that only looks."""
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from pipeline import registry, sockets
+from pipeline.errors import TandemError
 
 
 @contextmanager
@@ -66,6 +67,6 @@ def test_a_manifest_that_the_registry_lacks_is_none_and_a_refusal_is_an_error() 
     with answering(b"HTTP/1.0 404 Not Found\r\n\r\n") as ((host, port), _):
         assert registry.head(f"{host}:{port}", "a/b", "tag") is None
     with answering(b"HTTP/1.0 401 Unauthorized\r\n\r\n") as ((host, port), _):
-        with pytest.raises(registry.TandemError) as caught:
+        with pytest.raises(TandemError) as caught:
             registry.head(f"{host}:{port}", "a/b", "tag")
         assert "docker login" in caught.value.hint
