@@ -1,6 +1,7 @@
 """The by-hash store of everything ever fetched: mirrors forget old versions, this machine does not.
 
-A file lies at `$XDG_CACHE_HOME/tandem/sha256/<hex>` and gets there by one rename, after its hash was checked.
+A file lies at `$XDG_CACHE_HOME/tandem/sha256/<hex>` and gets there by one rename, after its hash was checked;
+fetch_all() checks it again at each use.
 """
 
 import contextlib
@@ -18,9 +19,9 @@ from typing import IO
 from pipeline import procs
 from pipeline.errors import Cancelled, TandemError
 from pipeline.log import Log
+from pipeline.web import UnreachableError, Web
 
 CHUNK = 1 << 18
-PATIENCE = 30  # seconds without a byte
 TRIES = 5
 WORKERS = 6
 RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -66,11 +67,8 @@ def add(path: Path, sha256: str) -> Path:
         raise TandemError(f"{path}: its SHA-256 is not {sha256}")
     there = folder() / sha256
     there.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=there.parent, prefix=".", delete=False) as copy:
-        with path.open("rb") as file:
-            shutil.copyfileobj(file, copy, CHUNK)
-        copy.flush()
-        os.fsync(copy.fileno())
+    with tempfile.NamedTemporaryFile(dir=there.parent, prefix=".", delete=False) as copy, path.open("rb") as file:
+        shutil.copyfileobj(file, copy, CHUNK)
     Path(copy.name).replace(there)
     return there
 
@@ -100,19 +98,24 @@ def fetch_all(
 
     wanted = {item.sha256: item for item in items}
     meter = _Meter(log, title, sum(item.size for item in wanted.values()))
+    web = Web(proxies, WORKERS)
     failed = threading.Event()
 
     def one(item: Item) -> Path | None:
         if failed.is_set():
             return None
         try:
-            return _have(item, meter, proxies)
+            return _have(item, meter, web)
+        except OSError as error:
+            failed.set()
+            raise TandemError(f"{error.filename or folder()}: {error.strerror}") from error
         except BaseException:
             failed.set()
             raise
 
     with ThreadPoolExecutor(WORKERS) as pool:
         pending = [pool.submit(one, item) for item in sorted(wanted.values(), key=lambda item: -item.size)]
+    web.close()
     meter.end()
     for future in pending:
         if (error := future.exception()) is not None:
@@ -144,7 +147,7 @@ class _Meter:
         self._log.line(f"{self._title}: {self._total / 1e6:.1f} MB, {fetched}")
 
 
-def _have(item: Item, meter: _Meter, proxies: Mapping[str, str] | None) -> Path:
+def _have(item: Item, meter: _Meter, web: Web) -> Path:
     stored = get(item.sha256)
     if stored is not None:
         if digest(stored) == item.sha256:
@@ -158,7 +161,7 @@ def _have(item: Item, meter: _Meter, proxies: Mapping[str, str] | None) -> Path:
         reasons = []
         for url in item.urls:
             try:
-                return _download(url, item, part, meter, proxies)
+                return _download(url, item, part, meter, web)
             except MissingError as error:
                 reasons.append(str(error))
         raise MissingError(item, "; ".join(reasons) or "no address is known")
@@ -174,21 +177,23 @@ def _partial(sha256: str) -> Iterator[IO[bytes]]:
         try:
             yield part
         finally:
-            if get(sha256) is not None:
+            if get(sha256) is not None or part.seek(0, os.SEEK_END) == 0:
                 path.unlink(missing_ok=True)
 
 
-def _download(url: str, item: Item, part: IO[bytes], meter: _Meter, proxies: Mapping[str, str] | None) -> Path:
+def _download(url: str, item: Item, part: IO[bytes], meter: _Meter, web: Web) -> Path:
     """One address, several tries. Raises MissingError (worded for one address) if it does not have the file."""
     from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
     retrying = Retrying(
-        retry=retry_if_exception_type(_Passing), stop=stop_after_attempt(TRIES), wait=wait_exponential(0.5, max=8)
+        retry=retry_if_exception_type((_Passing, UnreachableError)),
+        stop=stop_after_attempt(TRIES),
+        wait=wait_exponential(0.5, max=8),
     )
     try:
         part.seek(0, os.SEEK_END)
         meter.add(part.tell(), fetched=False)
-        retrying(_transfer, url, item, part, meter, proxies)
+        retrying(_transfer, url, item, part, meter, web)
     except RetryError as error:
         raise _at(item, str(error.last_attempt.exception())) from error
     part.flush()
@@ -205,10 +210,9 @@ def _at(item: Item, why: str) -> MissingError:
 
 
 def _keep(part: Path, sha256: str) -> Path:
+    """Rename a finished download into the store; not synced, for fetch_all() checks the hash at each use."""
     there = folder() / sha256
     there.parent.mkdir(parents=True, exist_ok=True)
-    with part.open("rb") as file:
-        os.fsync(file.fileno())
     part.chmod(0o644)
     part.replace(there)
     return there
@@ -219,40 +223,26 @@ def _digest_of(part: IO[bytes]) -> str:
     return hashlib.file_digest(part, "sha256").hexdigest()  # type: ignore[arg-type]  # IO is readable enough
 
 
-def _transfer(url: str, item: Item, part: IO[bytes], meter: _Meter, proxies: Mapping[str, str] | None) -> None:
-    """Bring what is still missing of the file. Raises _Passing or MissingError."""
-    import http.client
-    import urllib.error
-    import urllib.request
-
-    part.seek(0, os.SEEK_END)
-    have = part.tell()
+def _transfer(url: str, item: Item, part: IO[bytes], meter: _Meter, web: Web) -> None:
+    """Bring what is still missing of the file. Raises UnreachableError, _Passing or MissingError."""
+    have = part.seek(0, os.SEEK_END)
     if have == item.size:
         return
-    request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if 0 < have < item.size else {})
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler(dict(proxies) if proxies is not None else None))
-    try:
-        with opener.open(request, timeout=PATIENCE) as answer:
-            if getattr(answer, "status", 200) != 206:
-                part.truncate(0)
-                meter.add(-have, fetched=False)
-            _copy(lambda: answer.read(CHUNK), part, meter)
-    except urllib.error.HTTPError as error:
-        if error.code in RETRIED:
-            raise _Passing(f"{url} answers {error.code}") from error
-        raise _at(item, f"{url} answers {error.code}") from error
-    except urllib.error.URLError as error:
-        if isinstance(error.reason, FileNotFoundError):
-            raise _at(item, f"{url} is not there") from error
-        raise _Passing(f"{url}: {error.reason}") from error
-    except (OSError, http.client.HTTPException) as error:
-        raise _Passing(f"{url}: {error}") from error
+    with web.get(url, have if have < item.size else 0) as (status, read):
+        if status in RETRIED:
+            raise _Passing(f"{url} answers {status}")
+        if status not in {200, 206}:
+            raise _at(item, f"{url} answers {status}")
+        if status == 200:
+            part.truncate(0)
+            meter.add(-have, fetched=False)
+        _copy(read, part, meter)
     if part.tell() < item.size:
         raise _Passing(f"{url}: the connection ended after {part.tell()} of {item.size} bytes")
 
 
-def _copy(read: Callable[[], bytes], part: IO[bytes], meter: _Meter) -> None:
-    while chunk := read():
+def _copy(read: Callable[[int], bytes], part: IO[bytes], meter: _Meter) -> None:
+    while chunk := read(CHUNK):
         if procs.cancelled():
             raise Cancelled("interrupted")
         part.write(chunk)

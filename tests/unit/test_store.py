@@ -23,6 +23,8 @@ class Mirror:
 
     plan: list[str] = field(default_factory=list)
     ranges: list[str | None] = field(default_factory=list)
+    files: dict[str, bytes] = field(default_factory=dict)
+    connections: int = 0
     url: str = ""
 
 
@@ -31,6 +33,12 @@ def mirror() -> Iterator[Mirror]:
     state = Mirror()
 
     class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def setup(self) -> None:
+            state.connections += 1
+            super().setup()
+
         def do_GET(self) -> None:  # the name that http.server asks for
             deed = state.plan.pop(0) if state.plan else "whole"
             asked = self.headers.get("Range")
@@ -40,16 +48,17 @@ def mirror() -> Iterator[Mirror]:
                 self.send_error(int(deed))
                 return
             self.send_response(206 if start else 200)
-            self.send_header("Content-Length", str(len(CONTENT) - start))
+            body = state.files.get(self.path, CONTENT)[start:]
+            self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            body = CONTENT[start:]
             self.wfile.write(body[: len(body) // 2] if deed == "cut" else body[::-1] if deed == "wrong" else body)
+            self.close_connection = deed == "cut"
 
         def log_message(self, *_: object) -> None:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     state.url = f"http://127.0.0.1:{server.server_port}/pool/a.deb"
     yield state
@@ -130,6 +139,30 @@ def test_a_local_mirror_is_an_address_too(tmp_path: Path) -> None:
     assert store.fetch(f"file://{tmp_path}/a.deb", HEX, len(CONTENT), NullLog()).read_bytes() == CONTENT
     with pytest.raises(store.MissingError, match=r"b\.deb"):
         store.fetch(f"file://{tmp_path}/b.deb", HEX[::-1], 5, NullLog())
+
+
+def test_connections_are_kept(mirror: Mirror, tmp_path: Path) -> None:
+    items = []
+    for number in range(20):
+        content = bytes([number]) * 10
+        mirror.files[f"/{number}"] = content
+        url = mirror.url.replace("/pool/a.deb", f"/{number}")
+        items.append(store.Item(str(number), (url,), hashlib.sha256(content).hexdigest(), 10))
+    assert len(store.fetch_all(items, NullLog(), title="files")) == 20
+    assert mirror.connections <= store.WORKERS
+
+
+def test_a_full_or_forbidden_disk_is_one_message(mirror: Mirror, cache: Path) -> None:
+    (cache / "tandem").mkdir(parents=True)
+    (cache / "tandem/partial").touch()
+    with pytest.raises(TandemError, match="partial: File exists"):
+        store.fetch(mirror.url, HEX, len(CONTENT), NullLog())
+
+
+def test_a_proxy_of_apt_is_used(mirror: Mirror) -> None:
+    proxy = mirror.url.removesuffix("/pool/a.deb")
+    got = store.fetch("http://nowhere.invalid/pool/a.deb", HEX, len(CONTENT), NullLog(), proxies={"http": proxy})
+    assert got.read_bytes() == CONTENT
 
 
 def test_adding_checks_the_bytes(tmp_path: Path) -> None:

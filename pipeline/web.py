@@ -1,0 +1,122 @@
+"""HTTP for large files: connections are kept, for a look-up of a name can take a second; proxies are the host's."""
+
+import io
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.request import getproxies, proxy_bypass
+
+if TYPE_CHECKING:
+    from urllib3 import BaseHTTPResponse, PoolManager
+
+CONNECTING = 10  # seconds
+SILENT = 30  # seconds without a byte
+
+
+class UnreachableError(Exception):
+    """Nobody answered, or the connection broke: another try may do better."""
+
+
+class Web:
+    """Connections that many threads share; closed as a context manager.
+
+    `proxies` maps a scheme to a proxy's URL; without it the environment's are used, no_proxy included.
+    """
+
+    def __init__(self, proxies: Mapping[str, str] | None, connections: int) -> None:
+        self._given, self._connections = proxies, connections
+        self._pools: dict[str, PoolManager] = {}
+
+    def close(self) -> None:
+        """Close every connection."""
+        for pool in self._pools.values():
+            pool.clear()
+
+    @contextmanager
+    def get(self, url: str, start: int) -> Iterator[tuple[int, Callable[[int], bytes]]]:
+        """A file from its byte `start` on: the HTTP status (206 if `start` was heeded), and how to read it.
+
+        A file: URL answers 200 or 404. Raises UnreachableError, also while reading.
+        """
+        if url.startswith("file:"):
+            with _local(url) as local:
+                yield local
+            return
+        with _reaching(url):
+            answer = self._ask(url, {"Range": f"bytes={start}-"} if start else {})
+
+        def read(size: int) -> bytes:
+            with _reaching(url):
+                return answer.read(size)
+
+        try:
+            yield answer.status, read
+        finally:
+            # Only a connection that was read to its end can be used again.
+            if answer.length_remaining:
+                answer.close()
+            answer.release_conn()
+
+    def _ask(self, url: str, headers: Mapping[str, str]) -> "BaseHTTPResponse":
+        from urllib3 import Retry, Timeout
+        from urllib3.util import make_headers
+
+        parts = urlsplit(url)
+        credentials, _, host = parts.netloc.rpartition("@")
+        extra = make_headers(basic_auth=unquote(credentials)) if credentials else {}
+        return self._pool(parts.scheme, parts.hostname or "").request(
+            "GET",
+            urlunsplit(parts._replace(netloc=host)),
+            headers={**headers, **extra},
+            preload_content=False,
+            decode_content=False,
+            redirect=True,
+            retries=Retry(total=None, connect=0, read=0, other=0, status=0, redirect=5),
+            timeout=Timeout(connect=CONNECTING, read=SILENT),
+        )
+
+    def _pool(self, scheme: str, host: str) -> "PoolManager":
+        from urllib3 import PoolManager, ProxyManager
+        from urllib3.util import make_headers
+
+        proxy = self._proxy(scheme, host)
+        if proxy not in self._pools:
+            if proxy:
+                credentials = urlsplit(proxy).netloc.rpartition("@")[0]
+                headers = make_headers(proxy_basic_auth=unquote(credentials)) if credentials else None
+                pool: PoolManager = ProxyManager(proxy, proxy_headers=headers, maxsize=self._connections)
+            else:
+                pool = PoolManager(maxsize=self._connections)
+            return self._pools.setdefault(proxy, pool)
+        return self._pools[proxy]
+
+    def _proxy(self, scheme: str, host: str) -> str:
+        if self._given is not None:
+            return self._given.get(scheme, "")
+        if proxy_bypass(host):
+            return ""
+        found = getproxies()
+        return found.get(scheme) or found.get("all") or ""
+
+
+@contextmanager
+def _reaching(url: str) -> Iterator[None]:
+    from urllib3.exceptions import HTTPError
+
+    try:
+        yield
+    except (HTTPError, OSError) as error:
+        raise UnreachableError(f"{url}: {getattr(error, 'reason', None) or error}") from error
+
+
+@contextmanager
+def _local(url: str) -> Iterator[tuple[int, Callable[[int], bytes]]]:
+    try:
+        file = Path(unquote(urlsplit(url).path)).open("rb")  # noqa: SIM115  closed below
+    except OSError:
+        yield 404, io.BytesIO().read
+        return
+    with file:
+        yield 200, file.read
