@@ -159,9 +159,10 @@ def _refuse(missing: Sequence[Need]) -> None:
     elsewhere = unfit and not is_local(docker_host())
     forbidden = any(os.strerror(13) in need.found for need in unfit)
     if unfit and (answers or elsewhere or forbidden or docker_host()):
+        told = [need for need in unfit if need.found != "no engine"]
         raise HostError(
-            "\n".join(f"{need.name}: wanted {need.wanted}, found {need.found}" for need in unfit),
-            hint="; ".join(need.remedy for need in unfit if need.found != "no engine"),
+            "\n".join(f"{need.name}: wanted {need.wanted}, found {need.found}" for need in told),
+            hint="; ".join(need.remedy for need in told),
         )
 
 
