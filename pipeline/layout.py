@@ -23,7 +23,12 @@ GO = "go"
 MODEL = "model"
 RAY_PORT = 6379
 OBJECT_STORE = 256 << 20
-AGENT_PORTS = {"--dashboard-agent-grpc-port": 6381, "--runtime-env-agent-port": 6382, "--metrics-export-port": 6383}
+AGENT_PORTS = {
+    "--dashboard-agent-grpc-port": 6381,
+    "--dashboard-agent-listen-port": 6382,
+    "--runtime-env-agent-port": 6383,
+    "--metrics-export-port": 6384,
+}
 """Said, because for ports that it must find out itself Ray's raylet waits 15 s, a number in its code, and then dies."""
 MASTER_PORT = 29501
 PROBES = Path(__file__).parent / "probes"
