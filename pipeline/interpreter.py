@@ -4,6 +4,7 @@ Its .debs are extracted only, and it is started through its own dynamic linker, 
 distribution and any libc.
 """
 
+import shutil
 import tarfile
 from pathlib import Path
 
@@ -46,19 +47,25 @@ def _extract(lock: Lock, arch: str, root: Path, log: Log) -> None:
     wanted = [package for package in lock.interpreter if package.arch in {arch, "all"}]
     files = debs.fetch(wanted, lock.suite, log, image=lock.name, title=f"Python {lock.python} for this machine")
     part = root.with_name(root.name + ".part")
+    shutil.rmtree(part, ignore_errors=True)
     for package in wanted:
         with deb.data(files[package.sha256]) as archive:
             for member in archive:
-                member.name = deb.merged(member.name)
-                if member.isreg() or member.issym() or member.islnk():
+                # What lies beside programs and libraries is of no use here.
+                if deb.merged(member.name).startswith(("usr/bin/", "usr/lib/", "usr/lib64/")):
                     _place(archive, member, part)
     part.replace(root)
 
 
 def _place(archive: tarfile.TarFile, member: tarfile.TarInfo, root: Path) -> None:
-    """Extract one member; what lies beside a library and a program is of no use here."""
-    if not member.name.startswith(("usr/bin/", "usr/lib/", "usr/lib64/")):
-        return
-    if member.islnk():
-        member.linkname = deb.merged(member.linkname)
-    archive.extract(member, root, filter="tar")
+    """Extract one member by hand: Python before 3.11.4 has no extraction filters, and 3.14 refuses absolute links."""
+    there = root / deb.merged(member.name)
+    there.parent.mkdir(parents=True, exist_ok=True)
+    if member.issym():
+        there.symlink_to(member.linkname)
+    elif member.islnk():
+        there.hardlink_to(root / deb.merged(member.linkname))
+    elif (content := archive.extractfile(member)) is not None:
+        with there.open("wb") as file:
+            shutil.copyfileobj(content, file)
+        there.chmod(member.mode & 0o755)
