@@ -163,13 +163,24 @@ def clear(client: "DockerClient", cluster: str) -> list[str]:
     removed: list[str] = []
     for container in client.containers.list(all=True, filters=ours, ignore_removed=True):
         with suppress(NotFound):
-            container.remove(force=True, v=True)
+            _remove(container)
             removed.append(str(container.name))
     for network in client.networks.list(filters=ours):
         with suppress(NotFound):
             network.remove()
             removed.append(str(network.name))
     return removed
+
+
+def _remove(container: "Container") -> None:
+    from docker.errors import APIError
+
+    try:
+        container.remove(force=True, v=True)
+    except APIError as error:
+        if error.status_code != 409:  # somebody else removes it already
+            raise
+        container.wait(condition="removed", timeout=60)
 
 
 def found(attrs: Mapping[str, Any]) -> Found:
