@@ -4,7 +4,6 @@ Formats: binfmt.d(5), https://docs.kernel.org/admin-guide/binfmt-misc.html
 """
 
 import contextlib
-import ctypes
 import os
 import shlex
 from pathlib import Path
@@ -38,6 +37,8 @@ def is_mounted(folder: Path = BINFMT) -> bool:
 
 def mount(log: Log) -> bool:
     """Mount the register if it is not; returns whether it had to be. Raises HostError if the kernel has none."""
+    import ctypes
+
     if is_mounted():
         return False
     if not BINFMT.is_dir():
