@@ -1,26 +1,25 @@
 """The Docker engine behind an endpoint: quick looks over its socket, and a client of the SDK for deeds.
 
-An endpoint is "local" (DOCKER_HOST, or this machine's socket) or a Docker host as in `ssh://me@spark-1`.
+An endpoint is "local" (what the docker client here talks to) or a Docker host as in `ssh://me@spark-1`.
 """
 
-import os
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from pipeline import sockets
 from pipeline.errors import HostError, TandemError
+from pipeline.host import SOCKET, docker_host
 
 if TYPE_CHECKING:
     from docker import DockerClient
 
-SOCKET = "/var/run/docker.sock"
 LABEL = "tandem"
 """Every container, network and volume of ours carries a label that starts with this."""
 
 
 def address(endpoint: str) -> str | tuple[str, int]:
     """Where the endpoint's API listens: a socket's path, or (host, port). Raises HostError for one that has neither."""
-    host = os.environ.get("DOCKER_HOST", "") if endpoint == "local" else endpoint
+    host = docker_host() if endpoint == "local" else endpoint
     scheme, _, rest = host.partition("://")
     if not host:
         return SOCKET
@@ -79,7 +78,7 @@ def client(endpoint: str = "local", *, within: int = 600) -> "DockerClient":
 
     try:
         if endpoint == "local":
-            return docker.DockerClient(base_url=os.environ.get("DOCKER_HOST") or f"unix://{SOCKET}", timeout=within)
+            return docker.DockerClient(base_url=docker_host() or f"unix://{SOCKET}", timeout=within)
         return docker.DockerClient(base_url=endpoint, timeout=within, use_ssh_client=True)
     except DockerException as error:
         raise HostError(

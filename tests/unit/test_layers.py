@@ -19,7 +19,11 @@ MODULES = {
 def imports(module: str) -> set[str]:
     """The modules of pipeline that a module imports, wherever the import stands, except for type checkers."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(MODULES[module].read_text())):
+    tree = ast.parse(MODULES[module].read_text())
+    for branch in [node for node in ast.walk(tree) if isinstance(node, ast.If)]:
+        if ast.unparse(branch.test) == "TYPE_CHECKING":
+            branch.body = []
+    for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "pipeline":
             base = node.module.removeprefix("pipeline").lstrip(".")
             for alias in node.names:
