@@ -194,7 +194,18 @@ def _ray(name: str, cluster: Cluster, nth: int) -> tuple[str, ...] | None:
         where = ["--address", f"{_head(name, cluster)}:{RAY_PORT}"]
     resources = ["--num-gpus", str(cluster.accelerators), "--num-cpus", "1", "--object-store-memory", str(OBJECT_STORE)]
     agents = [word for flag, port in AGENT_PORTS.items() for word in (flag, str(port))]
-    return ("ray", "start", "--block", *where, "--node-ip-address", "@address@", *agents, *resources)
+    return (
+        "ray",
+        "start",
+        "--block",
+        "--log-color",
+        "false",
+        *where,
+        "--node-ip-address",
+        "@address@",
+        *agents,
+        *resources,
+    )
 
 
 def _serve(name: str, cluster: Cluster, nth: int, model: str) -> tuple[str, ...] | None:

@@ -21,6 +21,9 @@ from msgspec.structs import replace
 
 from pipeline import cluster as clusters
 from pipeline import deploy, engine, layout, procs
+from pipeline.commands.down import Down
+from pipeline.commands.logs import Logs
+from pipeline.commands.ps import Ps
 from pipeline.deploy import DeployError, Target
 from pipeline.errors import Cancelled
 from pipeline.log import NullLog
@@ -288,6 +291,42 @@ def test_a_killed_node_is_noticed_while_the_engine_is_awaited(target: Target, tm
         deploy.run(_with(target, FAULT="hangs"), REFERENCE, tmp_path / "logs", Trigger("tandem: engine starts", kill))
     assert failure.value.cause == "oom-kill"
     assert _left(target.name) == []
+
+
+@pytest.fixture
+def checkout(target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A working folder whose default cluster is the target's."""
+    image = {"base": {"debian": "trixie", "packages": ["x"]}, "python": {"version": "3.13", "requirements": ["x"]}}
+    cluster = {
+        "image": "x",
+        "nodes": [{"name": "head"}, {"name": "worker"}],
+        "serve": {"port": target.cluster.serve.port},
+    }
+    (tmp_path / "dockerfiles" / "x").mkdir(parents=True)
+    (tmp_path / "dockerfiles" / "x" / "image.yaml").write_text(json.dumps(image))
+    (tmp_path / "pipeline.yaml").write_text(json.dumps({"default": target.name, "clusters": {target.name: cluster}}))
+    monkeypatch.chdir(tmp_path / "dockerfiles")
+
+
+@pytest.mark.usefixtures("checkout")
+def test_ps_logs_and_down_tell_of_the_cluster_and_end_it(
+    target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deploy.run(target, REFERENCE, tmp_path / "logs", NullLog())
+    assert Ps().parse_execute(["--json"]) == 0
+    nodes = json.loads(capsys.readouterr().out)["nodes"]
+    assert [(node["node"], node["state"]) for node in nodes] == [("head", "running"), ("worker", "running")]
+    assert nodes[0]["health"] == f"127.0.0.1:{target.cluster.serve.port} says 200"
+    assert Logs().parse_execute(["worker"]) == 0
+    assert "worker | tandem: ray is up" in capsys.readouterr().out.splitlines()
+    assert Logs().parse_execute(["wroker"]) == 3
+    assert "did you mean 'worker'" in capsys.readouterr().err
+    assert Down().parse_execute([]) == 0
+    assert _left(target.name) == []
+    assert Ps().parse_execute([]) == 1
+    assert "absent" in capsys.readouterr().out
+    assert Down().parse_execute([]) == 0
+    assert capsys.readouterr().out == f"{target.name}: nothing runs\n"
 
 
 def test_the_reference_comes_from_one_rank_that_is_gone_afterwards(target: Target, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 import io
 import json
 import tarfile
+from dataclasses import replace as replace_found
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from msgspec.structs import replace
 
 from pipeline import cluster as clusters
 from pipeline import layout
+from pipeline.commands import ps
 from pipeline.errors import ConfigError
 from pipeline.models import Cluster, Node, Serve
 
@@ -35,7 +37,7 @@ def test_the_head_serves_and_the_worker_only_joins(model: Path) -> None:
     )
     assert worker.serve is None
     assert worker.ray is not None
-    assert worker.ray[:5] == ("ray", "start", "--block", "--address", "tandem-local-head:6379")
+    assert worker.ray[5:7] == ("--address", "tandem-local-head:6379")
 
 
 def test_without_ray_every_node_gets_its_rank_and_all_but_the_head_are_headless(model: Path) -> None:
@@ -166,6 +168,21 @@ def test_the_right_container_is_told_from_a_wrong_one(model: Path) -> None:
     assert clusters.difference(plan, _found(plan, status="exited")) == "tandem-local-head is exited"
     other = clusters.difference(plan, _found(plan, labels={"tandem.args": "x"}))
     assert other == "tandem-local-head has tandem.args=x"
+
+
+def test_ps_tells_a_node_that_runs_from_one_that_is_not_there(model: Path) -> None:
+    plan = _plans(LOCAL, model)[1]
+    there = ps.row("local", replace_found(_found(plan), published=None))
+    assert (there["node"], there["state"], there["rank"], there["digest"]) == ("worker", "running", "1", DIGEST)
+    assert there["health"] == ""
+    assert ps.absent("worker", "local")["state"] == "absent"
+
+
+def test_rays_ports_are_all_said_and_all_different(model: Path) -> None:
+    ray = _plans(LOCAL, model)[0].ray
+    assert ray is not None
+    ports = [ray[ray.index(flag) + 1] for flag in ("--port", *layout.AGENT_PORTS)]
+    assert len(set(ports)) == 5
 
 
 def test_the_published_port_is_read_from_the_engines_description(model: Path) -> None:
