@@ -95,7 +95,7 @@ class Box:
 
     def processes(self) -> list[str]:
         """The command lines of the living processes inside."""
-        rows = self.container.top(ps_args="-eo pid,stat,args")["Processes"]
+        rows = self.container.top(ps_args="-eo pid,stat,args")["Processes"] or []
         return [args for _, state, args in rows if not state.startswith("Z")]
 
     def output(self) -> str:

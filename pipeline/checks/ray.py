@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from functools import partial
 
 from pipeline import procs
-from pipeline.checks.boxes import INSIDE, SECRETS, Box, BoxError, Yard
+from pipeline.checks.boxes import INSIDE, SECRETS, Box, BoxError, Said, Yard
 from pipeline.checks.verdict import Verdict, crash_verdict, emulator_crashed, judge
 from pipeline.errors import Cancelled
 from pipeline.log import Log
@@ -23,12 +23,16 @@ ATTEMPTS = 3
 PORT = 29501
 START_WITHIN = 900
 STATUS_WITHIN = 300
+STATUS_TRIES = 5
 STOP_WITHIN = 300
+QUIET_WITHIN = 15
 NODES = 2
 TOKEN = f"{SECRETS}ray-token"
 STARTED = "Ray runtime started"
-# Ray gives its raylet 30 s, which is written into its code (ray/_private/node.py); a busy machine misses that.
-TOO_SLOW = "timed out during startup"
+# Ray gives its raylet and that its agents 30 s, written into their code (ray/_private/node.py, node_manager.cc); a busy
+# machine misses that.
+TOO_SLOW = re.compile("timed out during startup|Timed out waiting for file")
+ERRORS = "head -qc 20000 /tmp/ray/session_latest/logs/{raylet,gcs_server}.{err,out} 2> /dev/null"
 OF_RAY = re.compile(r"/raylet/raylet|gcs_server|dashboard/(agent|dashboard)\.py|ray start")
 FLAGS = "--object-store-memory 1073741824 --num-cpus 2 --num-gpus 1 --disable-usage-stats"
 
@@ -84,7 +88,7 @@ def _cluster(head: Box, worker: Box, log: Log) -> str:
     for role, box in (("head", head), ("worker", worker)):
         begun = time.monotonic()
         running[role] = box, _begin(box, starts[role])
-        _wait(partial(_started, running, role), START_WITHIN, f"the {role} did not start")
+        _wait(partial(_started, running, role), START_WITHIN, f"the {role} has not started")
         log.line(f"ray: {role} started after {time.monotonic() - begun:.0f} s")
     shown = _status(head, log)
     _stop({"head": head, "worker": worker}, log)
@@ -103,31 +107,34 @@ def _started(running: Mapping[str, tuple[Box, str]], role: str) -> bool:
     for name, (box, made) in running.items():
         status = box.status(made)
         if status is not None:
-            output = box.output()
-            slow = TOO_SLOW in output
-            why = "Ray gives its raylet 30 s to start, and it took longer" if slow else _last(output)
-            raise _Fault(
-                f"the {name}'s `ray start` ended with status {status}: {why}",
-                crashed=emulator_crashed(status, output),
-                again=slow,
-            )
+            raise _ended(name, status, box)
     return STARTED in running[role][0].output()
 
 
-def _wait(ready: Callable[[], bool], within: float, failure: str) -> None:
+def _ended(role: str, status: int, box: Box) -> _Fault:
+    output = box.output()
+    # A raylet that waits in vain aborts itself, which an emulator reports as it does its own crashes.
+    errors = box.run(["bash", "-c", ERRORS], within=60).text
+    slow = TOO_SLOW.search(output + errors) is not None
+    crashed = not slow and emulator_crashed(status, output + errors)
+    why = "Ray gives its raylet 30 s to start, and it took longer" if slow else _last(output)
+    return _Fault(f"the {role}'s `ray start` ended with status {status}: {why}", crashed=crashed, again=slow)
+
+
+def _wait(ready: Callable[[], bool], within: float, failure: str, *, again: bool = True) -> None:
     deadline = time.monotonic() + within
     while not ready():
         if procs.cancelled():
             raise Cancelled("interrupted")
         if time.monotonic() > deadline:
-            raise _Fault(f"{failure} within {within:g} s", again=True)
+            raise _Fault(f"{failure} after {within:g} s", again=again)
         time.sleep(1)
 
 
 def _status(head: Box, log: Log) -> str:
     """What `ray status`, asked as launchers do, says of nodes and accelerators. Raises _Fault."""
-    deadline = time.monotonic() + STATUS_WITHIN
-    while True:
+    nodes, accelerators, said = 0, 0.0, Said(None, "")
+    for _ in range(STATUS_TRIES):
         said = head.run(["bash", "-c", "ray status"], within=STATUS_WITHIN)
         if emulator_crashed(said.status, said.text):
             raise _Fault("`ray status`", crashed=True)
@@ -135,8 +142,7 @@ def _status(head: Box, log: Log) -> str:
         log.line(f"ray: {nodes} nodes, {accelerators:g} accelerators")
         if said.status == 0 and nodes == NODES and accelerators == NODES:
             return f"{nodes} nodes, {accelerators:g} accelerators, both stopped clean"
-        if time.monotonic() > deadline:
-            break
+        time.sleep(2)
     if said.status != 0:
         raise _Fault(f"`ray status` ended with status {said.status}: {_last(said.text)}")
     raise _Fault(f"`ray status` shows {nodes} nodes and {accelerators:g} accelerators, not {NODES} and {NODES}")
@@ -161,7 +167,7 @@ def _stop(boxes: Mapping[str, Box], log: Log) -> None:
             raise _Fault("`ray stop`", crashed=True)
         if said.status != 0:
             raise _Fault(f"`ray stop` of the {role} ended with status {said.status}: {_last(said.text)}")
-        _wait(partial(_quiet, box), 15, f"after `ray stop` the {role} still runs Ray")
+        _wait(partial(_quiet, box), QUIET_WITHIN, f"the {role} still runs Ray, stopped by `ray stop`,", again=False)
     log.line("ray: both stopped")
 
 

@@ -2,6 +2,7 @@
 
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -52,6 +53,23 @@ def test_under_an_emulator_rays_clock_is_slower(shim: Any, monkeypatch: pytest.M
     before = time.monotonic()
     assert before / shim.SLOWER <= module.time.monotonic() <= time.monotonic() / shim.SLOWER
     assert module.time.time() >= 1e9
+
+
+def test_rays_agents_say_their_ports_before_they_import_anything(shim: Any, tmp_path: Path) -> None:
+    agent = "/usr/lib/ray/dashboard/agent.py"
+    options = [f"--session-dir={tmp_path}", "--node-id=ab", "--grpc-port=0", "--listen-port=52365", "--log-dir="]
+    changed = shim.announce([agent, *options])
+    port = (tmp_path / "metrics_agent_port_ab").read_text()
+    assert int(port) > 0
+    assert changed == [agent, *options[:2], f"--grpc-port={port}", *options[3:]]
+    assert (tmp_path / "dashboard_agent_listen_port_ab").read_text() == "52365"
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_other_programs_keep_their_command_line(shim: Any) -> None:
+    argv = ["/usr/bin/vllm", "serve", "--grpc-port=0"]
+    assert shim.announce(argv) == argv
+    assert shim.announce([]) == []
 
 
 def test_what_is_patched_is_found_under_whatever_folder_it_is_in(

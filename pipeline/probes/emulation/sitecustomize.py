@@ -7,11 +7,14 @@ Names: under qemu and binfmt_misc a program sees its own command line as it shou
 begins with the interpreter (and, where argv[0] is preserved, the path of the program). Ray finds its raylet by
 argv[0] and then says "No node info found matching attributes"; so psutil is made to leave the emulator's words out.
 
-Time: Ray gives its raylet 30 s, a number written into ray/_private/node.py; an emulated one takes that long as soon as
-another program wants the processor. So the clock of that module runs slower.
+Time: `ray start` gives the raylet 30 s, a number written into ray/_private/node.py, and the raylet gives its agents
+30 s to say on which ports they listen, a number compiled into it. Emulated agents take that long to import what they
+need as soon as another program wants the processor. So the clock of that module runs slower, and the agents choose
+their ports, and say so, before they import anything.
 """
 
 import os
+import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -63,6 +66,42 @@ def _patience(module: Any) -> None:
         os.environ.setdefault("RAY_gcs_server_port_wait_time_s", str(30 * SLOWER))
 
 
+# Ray's agents by the end of their path; their options for ports, and the names under which the raylet waits for them.
+AGENTS = {
+    "ray/dashboard/agent.py": {
+        "--grpc-port": "metrics_agent_port",
+        "--metrics-export-port": "metrics_export_port",
+        "--listen-port": "dashboard_agent_listen_port",
+    },
+    "ray/_private/runtime_env/agent/main.py": {"--runtime-env-agent-port": "runtime_env_agent_port"},
+}
+
+
+def announce(argv: Sequence[str]) -> list[str]:
+    """An agent's command line with a port for each 0 in it; each port is written where the raylet waits for it.
+
+    Any other command line is returned as it is.
+    """
+    names = next((names for path, names in AGENTS.items() if argv and argv[0].endswith(path)), {})
+    options = dict(word.split("=", 1) for word in argv[1:] if "=" in word)
+    ports = {option: options[option] for option in names if option in options}
+    for option in [option for option, port in ports.items() if port == "0"]:
+        ports[option] = str(_free_port())
+    for option, port in ports.items():
+        file = Path(options["--session-dir"], f"{names[option]}_{options['--node-id']}")
+        part = file.with_name(f"{file.name}.{os.getpid()}")
+        part.write_text(port)
+        part.replace(file)
+    return [f"{option}={ports[option]}" if (option := word.partition("=")[0]) in ports else word for word in argv]
+
+
+def _free_port() -> int:
+    with socket.socket() as bound:
+        bound.bind(("", 0))
+        port: int = bound.getsockname()[1]
+        return port
+
+
 # By the modules' names; psutil's is its Linux half under any parent, since Ray brings a psutil of its own.
 PATCHES: dict[str, Callable[[Any], None]] = {"psutil._pslinux": _names, "ray._private.node": _patience}
 
@@ -97,3 +136,5 @@ class _Finder(MetaPathFinder):
 
 
 sys.meta_path.insert(0, _Finder())
+if emulators_words():
+    sys.argv[:] = announce(sys.argv)
