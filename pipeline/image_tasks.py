@@ -72,6 +72,7 @@ def _base(config: Config, name: str) -> Task:
         needs=(f"lock:{name}",),
         run=run,
         world=lambda outputs: _files({_below(config, _rootfs(config, outputs)): outputs["sha256"]}),
+        lazy=True,
     )
 
 
@@ -96,6 +97,7 @@ def _wheels(config: Config, name: str) -> Task:
         needs=(f"lock:{name}",),
         run=run,
         world=world,
+        lazy=True,
     )
 
 

@@ -11,7 +11,8 @@ from pipeline.graph.survey import SCHEMA, Seen, reasons_json, running_json, surv
 from pipeline.graph.task import Json
 from pipeline.graph.view import STATES, duration, short, table
 
-WORDS = {State.SKIP: "skip", State.RESTORE: "restore", State.RUN: "run"}
+WORDS = {State.SKIP: "skip", State.RESTORE: "restore", State.RUN: "run", State.LATER: "not needed"}
+NOTHING = (State.SKIP, State.LATER)
 
 
 class Plan(Looking):
@@ -21,8 +22,9 @@ class Plan(Looking):
     doc_purpose = "show what would run for a task, in order, with the usual duration of each"
     doc_usage = "[TASK ...]"
     doc_description = (
-        "For each task: run, skip, restore (an earlier result), or depends on (what an upstream task that has to run "
-        "comes to). Durations are medians of the last runs here."
+        "For each task: run, skip, restore (an earlier result), not needed (what it made is gone, and nothing has to "
+        "read it), or depends on (what an upstream task that has to run comes to). Durations are medians of the last "
+        "runs here."
     )
 
     def answer(self, graph: Graph, options: Options, words: list[str]) -> int:
@@ -39,7 +41,7 @@ class Plan(Looking):
 
 
 def _row(i: int, seen: Seen) -> tuple[str, ...]:
-    doing = seen.decision.state is not State.SKIP
+    doing = seen.decision.state not in NOTHING
     word = _word(seen)
     if coloured():
         word = f"\x1b[{STATES[seen.state][1]}m{word}\x1b[0m"
@@ -75,7 +77,7 @@ def _sum(found: Iterable[Seen], state: State) -> float:
 
 def _total(found: list[Seen], certain: float, possible: float) -> str:
     counts = {state: sum(seen.decision.state is state for seen in found) for state in State}
-    if counts[State.SKIP] == len(found):
+    if sum(counts[state] for state in NOTHING) == len(found):
         return "nothing to do"
     never = sum(seen.decision.state in (State.RUN, State.DEPENDS) and seen.usual is None for seen in found)
     said = {
@@ -86,6 +88,7 @@ def _total(found: list[Seen], certain: float, possible: float) -> str:
         ],
         f"{never} never ran here": never,
         f"{counts[State.SKIP]} up to date": counts[State.SKIP],
+        f"{counts[State.LATER]} not needed": counts[State.LATER],
     }
     return "; ".join(text for text, wanted in said.items() if wanted)
 

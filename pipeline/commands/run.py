@@ -108,20 +108,22 @@ class Run(cmd_run.Run):  # type: ignore[misc]  # doit has no annotations
         started, start = time.time(), time.monotonic()
         if num_process < 1:
             raise ConfigError(f"-n {num_process}: at least one task must be able to run")
-        control = self._control(single=single)
+        asked = self._meant()
+        control = self._control(asked, single=single)
         shown = screen(verbosity=verbosity)
-        schedule = Schedule(shown, side_by_side=num_process, always=always, go_on=continue_)
+        schedule = Schedule(shown, asked=asked or (), side_by_side=num_process, always=always, go_on=continue_)
         try:
             schedule.run(control.task_dispatcher())
         finally:
             shown.close()
-        code = exit_code(schedule.outcomes, interrupted=schedule.interrupted)
-        self._finish(control, schedule.outcomes, shown, code, started, time.monotonic() - start)
+        outcomes = list(schedule.outcomes.values())
+        code = exit_code(outcomes, interrupted=schedule.interrupted)
+        self._finish(control, outcomes, shown, code, started, time.monotonic() - start)
         return code
 
-    def _control(self, *, single: bool) -> Any:
+    def _control(self, asked: list[str] | None, *, single: bool) -> Any:
         control = TaskControl(self.task_list)
-        control.process(self._meant())
+        control.process(asked)
         if single:
             for name in control.selected_tasks:
                 task = control.tasks[name]

@@ -21,8 +21,8 @@ class Status(Looking):
 
     def answer(self, graph: Graph, options: Options, words: list[str]) -> int:
         """Print the table of these tasks, or of all."""
-        names = resolve(graph, words) or list(graph.tasks)
-        found = [seen for name, seen in survey(graph, names).items() if name in names]
+        names = resolve(graph, words)
+        found = [seen for name, seen in survey(graph, names).items() if name in names or not names]
         if options["json"]:
             say({"schema": SCHEMA, "tasks": [_json(seen) for seen in found]})
         else:

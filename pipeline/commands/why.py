@@ -18,6 +18,7 @@ VERDICTS = {
     State.RESTORE: "would be restored from an earlier result",
     State.RUN: "would run",
     State.DEPENDS: "would run, unless what it needs comes out as before",
+    State.LATER: "has a result, and would make what is gone of it if a task had to read it",
 }
 KINDS = {
     "file": "files", "param": "parameters", "env": "environment variables", "tool": "tools", "code": "modules",
@@ -35,9 +36,9 @@ class Why(Looking):
 
     def answer(self, graph: Graph, options: Options, words: list[str]) -> int:
         """Print the tasks asked about, then everything upstream of them that is not up to date."""
-        names = resolve(graph, words) or list(graph.tasks)
+        names = resolve(graph, words)
         found = survey(graph, names)
-        asked = {name: found[name] for name in found if name in names}
+        asked = {name: seen for name, seen in found.items() if name in names or not names}
         rest = {n: s for n, s in found.items() if n not in asked and s.decision.state is not State.SKIP}
         if options["json"]:
             say(

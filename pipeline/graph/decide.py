@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from pipeline.graph.files import canonical
@@ -24,6 +24,8 @@ class State(StrEnum):
     RUN = "run"
     DEPENDS = "depends"
     """On the digest that an upstream task, which has to run first, comes to."""
+    LATER = "later"
+    """A lazy task's result is known and what it made is gone: made again only if a task that reads it runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,17 +69,23 @@ def look(graph: Graph, names: Iterable[str] = ()) -> dict[str, Decision]:
 
     Raises ConfigError for an unknown task or a wrong declaration, TandemError for an unreadable input.
     """
+    asked = tuple(names)
     decisions: dict[str, Decision] = {}
-    for name in graph.order(names):
+    for name in graph.order(asked):
         results = {need: decisions[need].outputs for need in graph.tasks[name].needs}
-        decisions[name] = decide(graph, graph.tasks[name], results)
+        decisions[name] = decide(graph, graph.tasks[name], results, asked=name in asked)
+    # From the end: what one lazy task needs for its run may be another's.
+    for name in reversed(decisions):
+        for need in graph.tasks[name].needs if decisions[name].state is State.RUN else ():
+            if decisions[need].state is State.LATER:
+                decisions[need] = replace(decisions[need], state=_good_again(graph.tasks[need]))
     return decisions
 
 
-def decide(graph: Graph, task: Task, results: Mapping[str, Outputs | None]) -> Decision:
+def decide(graph: Graph, task: Task, results: Mapping[str, Outputs | None], *, asked: bool) -> Decision:
     """What the task would do, given what its upstream came to (None: that has to run first).
 
-    Raises what look() raises.
+    A lazy task that is `asked` for, by name or by a task that has to run, is like any other. Raises what look() raises.
     """
     inputs = values(task.inputs, graph.around) | upstream({n: out for n, out in results.items() if out is not None})
     unknown = [name for name in task.needs if results[name] is None]
@@ -92,8 +100,7 @@ def decide(graph: Graph, task: Task, results: Mapping[str, Outputs | None]) -> D
             task=task.name, state=State.RUN, fingerprint=key, inputs=inputs, compared=compared, reasons=reasons
         )
     broken = broken_claims(graph, task, record.outputs)
-    asked = any(reason.input == f"world:{NEVER}" for reason in broken)
-    state = State.SKIP if not broken else State.RESTORE if task.restore and not asked else State.RUN
+    state = _state(task, broken, asked=asked)
     return Decision(
         task=task.name,
         state=state,
@@ -118,6 +125,19 @@ def changed(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[Reason, ...
     """The inputs that differ, by key."""
     keys = sorted(old.keys() | new.keys())
     return tuple(Reason(input=k, old=old.get(k), new=new.get(k)) for k in keys if old.get(k) != new.get(k))
+
+
+def _state(task: Task, broken: tuple[Reason, ...], *, asked: bool) -> State:
+    """What a task with a result for today's inputs would do."""
+    if not broken:
+        return State.SKIP
+    if any(reason.input == f"world:{NEVER}" for reason in broken):
+        return State.RUN
+    return State.LATER if task.lazy and not asked else _good_again(task)
+
+
+def _good_again(task: Task) -> State:
+    return State.RESTORE if task.restore else State.RUN
 
 
 def _differences(compared: Record | None, inputs: Values) -> tuple[Reason, ...]:

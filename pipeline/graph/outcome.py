@@ -18,13 +18,18 @@ WORST_FIRST = (Exit.INTERRUPTED, Exit.BUG, Exit.CONFIG, Exit.HOST, Exit.BUSY, Ex
 
 
 class End(StrEnum):
-    """How it ended. A blocked task was not tried, because one that it needs failed."""
+    """How it ended.
+
+    A blocked task was not tried, because one that it needs failed. A lazy one was left for later if what it made is
+    gone and no task had to read it.
+    """
 
     SKIPPED = "skipped"
     RESTORED = "restored"
     RAN = "ran"
     FAILED = "failed"
     BLOCKED = "blocked"
+    LATER = "later"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +37,7 @@ class Outcome:
     """How one task ended.
 
     `traceback` is set for a bug only; `log` and `tail` (its last lines, before the error) if the task did something.
+    `before` are lazy tasks that had to be done for it, each once they had ended.
     """
 
     task: str
@@ -44,6 +50,7 @@ class Outcome:
     traceback: str = ""
     log: Path | None = None
     tail: tuple[str, ...] = ()
+    before: tuple["Outcome", ...] = ()
 
     @property
     def code(self) -> Exit:

@@ -208,6 +208,8 @@ def verdict(outcome: Outcome) -> str:
     match outcome.end:
         case End.SKIPPED:
             return f"{name} | up to date"
+        case End.LATER:
+            return f"{name} | not needed"
         case End.BLOCKED:
             return f"{name} | not run: a task that it needs failed"
         case End.RESTORED | End.RAN:

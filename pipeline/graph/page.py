@@ -13,9 +13,11 @@ Place = tuple[int, int]
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1f2430; --paper: #fbfbfd; --box: #fff; --line: #9aa3b5; --hit: #2563eb;
-  --skip: #15803d; --restore: #0e7490; --run: #b45309; --depends: #7e22ce; --running: #1d4ed8; }
+  --skip: #15803d; --restore: #0e7490; --run: #b45309; --depends: #7e22ce; --later: #64748b;
+  --running: #1d4ed8; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e6e8ee; --paper: #14171f; --box: #1d212c; --line: #596377;
-  --hit: #7aa2ff; --skip: #4ade80; --restore: #22d3ee; --run: #fbbf24; --depends: #c084fc; --running: #93c5fd; } }
+  --hit: #7aa2ff; --skip: #4ade80; --restore: #22d3ee; --run: #fbbf24; --depends: #c084fc; --later: #94a3b8;
+  --running: #93c5fd; } }
 body { margin: 0; padding: 20px; background: var(--paper); color: var(--ink); font: 14px/1.4 system-ui, sans-serif; }
 h1 { font-size: 18px; margin: 0 0 4px; } p { margin: 0 0 12px; }
 .key { display: inline-block; margin-right: 16px; } .key::before { content: "■ "; color: var(--c); }

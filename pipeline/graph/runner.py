@@ -4,9 +4,9 @@ import json
 import os
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pipeline.errors import TandemError
@@ -25,43 +25,62 @@ from pipeline.procs import cancelled
 
 KEPT_TIMES = 10
 SHOWN = 3
+AS_IT_IS = {State.SKIP: End.SKIPPED, State.LATER: End.LATER}
+
+
+@dataclass(kw_only=True)
+class Attempt:
+    """What a task is brought up to date with.
+
+    `asked`: if it is lazy, it cannot wait. `always`: the work is done again even if a result is there. `results` is
+    what its upstream came to; `before` are the lazy tasks that had to be done for it.
+    """
+
+    asked: bool
+    always: bool
+    results: Mapping[str, Outputs] = field(default_factory=dict)
+    before: list[Outcome] = field(default_factory=list)
 
 
 class Runner:
     """Brings tasks up to date, one call a task; safe to call from several threads for different tasks.
 
-    `always` does the work again even if a result is there.
+    `asked` are the tasks that the run was asked for by name; `always` does the work again even if a result is there.
     """
 
-    def __init__(self, graph: Graph, screen: Screen, *, always: bool = False) -> None:
+    def __init__(self, graph: Graph, screen: Screen, *, asked: Container[str], always: bool = False) -> None:
         self._graph = graph
         self._screen = screen
+        self._asked = asked
         self._always = always
         graph.records.may_change = True
 
     def attempt(self, name: str) -> Outcome:
         """Skip, restore or run a task whose upstream is done. Whatever goes wrong is in the outcome."""
+        return self._bring(name, Attempt(asked=name in self._asked, always=self._always))
+
+    def _bring(self, name: str, given: Attempt) -> Outcome:
         start = time.monotonic()
         try:
-            outcome = self._attempt(self._graph.tasks[name])
+            outcome = self._attempt(self._graph.tasks[name], given)
         except BaseException as error:
             outcome = _failed(name, error, None)
-        outcome = replace(outcome, seconds=time.monotonic() - start)
+        outcome = replace(outcome, seconds=time.monotonic() - start, before=tuple(given.before))
         if outcome.outputs is not None:
             self._graph.results[name] = outcome.outputs
         self._screen.end(outcome)
         return outcome
 
-    def _attempt(self, task: Task) -> Outcome:
-        results = self._upstream(task)
-        decision = decide(self._graph, task, results)
-        if decision.state is State.SKIP and not self._always and decision.record:
-            return self._skip(decision, decision.record)
+    def _attempt(self, task: Task, given: Attempt) -> Outcome:
+        given.results = self._upstream(task)
+        decision = decide(self._graph, task, given.results, asked=given.asked)
+        if not given.always and (there := self._as_it_is(decision)):
+            return there
         log = TaskLog(task.name, self._graph.artifacts / "logs" / folder_name(task.name), self._screen)
         self._screen.start(task.name)
         try:
             with hold(self._lock(task), what=task.name, log=log):
-                outcome = self._work(task, results, log)
+                outcome = self._work(task, given, log)
         except BaseException as error:
             outcome = _failed(task.name, error, log)
         finally:
@@ -70,38 +89,61 @@ class Runner:
         self._graph.cache.save()
         return replace(outcome, log=log.path)
 
-    def _work(self, task: Task, results: Mapping[str, Outputs], log: TaskLog) -> Outcome:
+    def _work(self, task: Task, given: Attempt, log: TaskLog) -> Outcome:
         # Again, now that no other run can be at this task: it may have been done while we waited.
-        decision = decide(self._graph, task, results)
+        decision = decide(self._graph, task, given.results, asked=given.asked)
         for reason in decision.reasons[:SHOWN]:
             announce(log, f"because {reason.said}")
         for reason in decision.reasons[SHOWN:]:
             log.line(f"because {reason.said}")
-        if not self._always:
-            if decision.state is State.SKIP and decision.record:
-                return self._skip(decision, decision.record)
-            if decision.state is State.RESTORE and decision.record and self._restored(task, decision, results, log):
-                return self._outcome(decision, End.RESTORED, decision.record)
+        if not given.always:
+            if there := self._as_it_is(decision):
+                return there
+            restorable = decision.state is State.RESTORE and decision.record
+            if restorable and self._restored(task, decision, restorable, given.results, log):
+                return self._outcome(decision, End.RESTORED, restorable)
+        results = self._complete(task, given)
+        if results is None:
+            return Outcome(task=task.name, end=End.BLOCKED, fingerprint=decision.fingerprint, reasons=decision.reasons)
+        if results != given.results:
+            log.line("what it needs came out differently when it was made again")
+            given.results = results
+            return self._work(task, given, log)
         record = self._run(task, decision, results, log)
         return self._outcome(decision, End.RAN, record)
 
-    def _restored(self, task: Task, decision: Decision, results: Mapping[str, Outputs], log: Log) -> bool:
+    def _complete(self, task: Task, given: Attempt) -> dict[str, Outputs] | None:
+        """What its upstream comes to once its lazy tasks have made what a run reads; None if one of them failed."""
+        results = dict(given.results)
+        for name in task.needs:
+            lazy = self._graph.tasks[name]
+            if not lazy.lazy or not broken_claims(self._graph, lazy, results[name]):
+                continue
+            outcome = self._bring(name, Attempt(asked=True, always=False))
+            if outcome.end is not End.SKIPPED:
+                given.before += [*outcome.before, outcome]
+            if outcome.outputs is None:
+                return None
+            results[name] = outcome.outputs
+        return results
+
+    def _restored(
+        self, task: Task, decision: Decision, record: Record, results: Mapping[str, Outputs], log: Log
+    ) -> bool:
         """Whether an earlier result could be made true again; if not, the work is done again."""
         assert task.restore is not None
-        assert decision.record is not None
-        outputs = decision.record.outputs
         try:
             with self._scratch(task) as scratch:
-                task.restore(_handed(decision, results, scratch, log), outputs)
+                task.restore(_handed(decision, results, scratch, log), record.outputs)
         except TandemError as error:
             if cancelled():
                 raise
             log.line(f"cannot be restored, so it is made again: {error}")
             return False
-        if broken := broken_claims(self._graph, task, outputs):
+        if broken := broken_claims(self._graph, task, record.outputs):
             log.line(f"restored, but {broken[0].new}; so it is made again")
             return False
-        self._graph.records.use(decision.record)
+        self._graph.records.use(record)
         return True
 
     def _run(self, task: Task, decision: Decision, results: Mapping[str, Outputs], log: Log) -> Record:
@@ -130,11 +172,15 @@ class Runner:
                 hint="run it again, and leave its inputs alone meanwhile",
             )
 
-    def _skip(self, decision: Decision, record: Record) -> Outcome:
+    def _as_it_is(self, decision: Decision) -> Outcome | None:
+        """The outcome of a task whose recorded result will do."""
+        record = decision.record
+        if record is None or decision.state not in AS_IT_IS:
+            return None
         latest = self._graph.records.latest(record.task)
         if latest is None or latest.fingerprint != record.fingerprint:
             self._graph.records.use(record)
-        return self._outcome(decision, End.SKIPPED, record)
+        return self._outcome(decision, AS_IT_IS[decision.state], record)
 
     def _upstream(self, task: Task) -> dict[str, Outputs]:
         """What the tasks that it needs came to: in this run, or (`--single`) the last time."""
@@ -142,7 +188,8 @@ class Runner:
         for name in task.needs:
             known = self._graph.results.get(name)
             if known is None:
-                known = look(self._graph, [name])[name].outputs
+                # By the task that needs it: it was not asked for itself.
+                known = look(self._graph, [task.name])[name].outputs
             if known is None and (latest := self._graph.records.latest(name)):
                 known = latest.outputs
             if known is None:

@@ -4,7 +4,7 @@ import os
 import queue
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -20,20 +20,21 @@ from pipeline.procs import cancel
 HOLD_ON = "hold on"
 SHOW_CURSOR = b"\x1b[?25h"
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-STATUS = {End.SKIPPED: "up-to-date", End.FAILED: "failure", End.BLOCKED: "failure"}
+STATUS = {End.SKIPPED: "up-to-date", End.LATER: "up-to-date", End.FAILED: "failure", End.BLOCKED: "failure"}
 
 
 class Schedule:
     """One run of selected tasks; afterwards `outcomes` has how each ended, `interrupted` whether a signal stopped it.
 
-    `side_by_side` tasks at most run at a time. After a failure no more are begun, unless told to `go_on` with those
-    that do not need what failed.
+    `asked` are the tasks that were named. `side_by_side` tasks at most run at a time. After a failure no more are
+    begun, unless told to `go_on` with those that do not need what failed.
     """
 
-    def __init__(self, shown: Screen, *, side_by_side: int, always: bool, go_on: bool) -> None:
-        self.outcomes: list[Outcome] = []
+    def __init__(self, shown: Screen, *, asked: Container[str], side_by_side: int, always: bool, go_on: bool) -> None:
+        self.outcomes: dict[str, Outcome] = {}
         self.interrupted = False
         self._shown = shown
+        self._asked = asked
         self._side_by_side = side_by_side
         self._always = always
         self._go_on = go_on
@@ -76,7 +77,7 @@ class Schedule:
             node.run_status = "failure"
             if task.actions:
                 self._end(node, Outcome(task=task.name, end=End.BLOCKED))
-                self._shown.end(self.outcomes[-1])
+                self._shown.end(self.outcomes[task.name])
             return False
         if not task.actions:
             node.run_status = "successful"
@@ -92,7 +93,8 @@ class Schedule:
         if graph is None:
             outcome = attempt(node.task, tasks, self._shown, always=self._always)
         else:
-            runner = self._runners.setdefault(id(graph), Runner(graph, self._shown, always=self._always))
+            mine = Runner(graph, self._shown, asked=self._asked, always=self._always)
+            runner = self._runners.setdefault(id(graph), mine)
             outcome = runner.attempt(node.task.name)
         self._ended.put((node, outcome))
 
@@ -108,10 +110,11 @@ class Schedule:
         return node
 
     def _end(self, node: Any, outcome: Outcome) -> None:
-        self.outcomes.append(outcome)
+        for one in (*outcome.before, outcome):
+            self.outcomes[one.task] = one
+            if one.error and not self._go_on:
+                self._stop = True
         node.run_status = STATUS.get(outcome.end, "successful")
-        if outcome.error and not self._go_on:
-            self._stop = True
 
     @contextmanager
     def _signals(self) -> Iterator[None]:

@@ -52,9 +52,10 @@ def _up_to_date(graph: Graph, name: str) -> bool:
 
 
 def _act(graph: Graph, name: str) -> None:
-    outcome = Runner(graph, PlainScreen()).attempt(name)
-    if outcome.error:
-        raise outcome.error
+    outcome = Runner(graph, PlainScreen(), asked={name}).attempt(name)
+    for one in (*outcome.before, outcome):
+        if one.error:
+            raise one.error
 
 
 @contextmanager

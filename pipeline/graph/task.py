@@ -52,7 +52,8 @@ class Task:
     """One node of the graph.
 
     `needs` are upstream tasks whose outputs' digest is an input; `after` is order only. `restore` makes an
-    earlier record's claims true again without redoing the work, or raises TandemError if it cannot.
+    earlier record's claims true again without redoing the work, or raises TandemError if it cannot. A `lazy` task
+    makes what only its consumers read: if that is gone, it is made again when one of them runs, not before.
     """
 
     name: str
@@ -63,3 +64,4 @@ class Task:
     needs: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     restore: Callable[[Run, Outputs], None] | None = None
+    lazy: bool = False

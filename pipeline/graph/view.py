@@ -11,6 +11,7 @@ STATES: Mapping[str, tuple[str, str]] = {
     "restore": ("to restore", "36"),
     "run": ("to run", "33"),
     "depends": ("depends", "35"),
+    "later": ("not needed", "90"),
     "running": ("running", "34"),
 }
 """For each state of a task its words, and its colour in a terminal (ANSI)."""

@@ -19,7 +19,16 @@ def shout(text: str) -> str:
     """Say it loudly."""
     return text.upper()  # a comment
 '''
-PARTS = ("__init__.py", "errors.py", "log.py", "procs.py", "graph", "commands/__init__.py", "commands/run.py")
+PARTS = (
+    "__init__.py",
+    "errors.py",
+    "log.py",
+    "nearest.py",
+    "procs.py",
+    "graph",
+    "commands/__init__.py",
+    "commands/run.py",
+)
 ALL = ("first:x", "second:x", "third:x", "other:x")
 
 
