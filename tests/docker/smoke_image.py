@@ -142,10 +142,10 @@ def _tools(tar: tarfile.TarFile) -> None:
     tar.addfile(entry)
     libraries = _libraries(tar, places)
     # Any library will do for a check that only loads it by this name.
-    math = next(library for library in libraries if "libc.so" in library.name)
+    any_one = next(library for library in libraries if "libc.so" in library.name)
     for name in ("libibverbs.so.1", "librdmacm.so.1"):
-        tar.add(math.resolve(), f"usr/lib/{name}")
-        tar.add(math.resolve(), f"{str(math.parent).lstrip('/')}/{name}")
+        tar.add(any_one.resolve(), f"usr/lib/{name}")
+        tar.add(any_one.resolve(), f"{str(any_one.parent).lstrip('/')}/{name}")
 
 
 def _python(tar: tarfile.TarFile) -> None:
