@@ -27,8 +27,8 @@ UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}
 EXPORT = {
     "type": "image",
     "oci-mediatypes": "true",
-    "compression": "gzip",
-    "compression-level": "1",
+    "compression": "zstd",
+    "compression-level": "3",
     "force-compression": "true",
     "unpack": "true",
 }
