@@ -4,10 +4,11 @@ A mistake is reported with file, line and key, and with the nearest name that wo
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import yaml
@@ -16,11 +17,24 @@ from pipeline.errors import ConfigError
 from pipeline.models import Cluster, Image, Pipeline
 from pipeline.nearest import nearest
 
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_SAFE: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_BOOL = "tag:yaml.org,2002:bool"
 PIPELINE = "pipeline.yaml"
 LOCAL = "pipeline.local.yaml"
 IMAGES = "dockerfiles"
 Key = tuple[str | int, ...]
+
+
+class _Loader(_SAFE):  # type: ignore[misc]  # chosen at run time
+    """Takes only true and false for booleans, as YAML 1.2 and editors do: `records: off` is a word."""
+
+    yaml_implicit_resolvers: ClassVar[Any] = {
+        first: [(tag, pattern) for tag, pattern in known if tag != _BOOL]
+        for first, known in _SAFE.yaml_implicit_resolvers.items()
+    }
+
+
+_Loader.add_implicit_resolver(_BOOL, re.compile("^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
 
 
 @dataclass(frozen=True)
@@ -71,10 +85,10 @@ def read(file: Path) -> Source:
         raise ConfigError(f"{file.name}: not UTF-8 at byte {error.start}") from error
     lines: dict[Key, int] = {}
     try:
-        node = yaml.compose(text, Loader=_LOADER)
+        node = yaml.compose(text, Loader=_Loader)
         if node is not None:
             _index(node, (), lines, file)
-        value = yaml.load(text, Loader=_LOADER)
+        value = yaml.load(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{file.name}:{mark.line + 1}" if mark else file.name

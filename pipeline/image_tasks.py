@@ -73,6 +73,7 @@ def _base(config: Config, name: str) -> Task:
         run=run,
         world=lambda outputs: _files({_below(config, _rootfs(config, outputs)): outputs["sha256"]}),
         lazy=True,
+        shared=True,
     )
 
 
@@ -98,6 +99,7 @@ def _wheels(config: Config, name: str) -> Task:
         run=run,
         world=world,
         lazy=True,
+        shared=True,
     )
 
 
@@ -138,6 +140,7 @@ def _build(config: Config, name: str, image: Image) -> Task:
         run=run,
         world=lambda outputs: (claims.image(str(outputs["digest"])),),
         restore=_restored(config, name, image),
+        shared=True,
     )
 
 

@@ -79,6 +79,13 @@ class Registry(Strict, frozen=True, kw_only=True):
     address: Annotated[str, Meta(description="host:port")] = "127.0.0.1:5000"
     serve: Annotated[bool, Meta(description="run the registry in the local engine")] = True
     repository: Name = "tandem"
+    records: Annotated[
+        str,
+        Meta(
+            pattern="^(off|pull|push)$",
+            description="results shared through the registry: pull takes those of others, push gives ours too",
+        ),
+    ] = "off"
 
 
 class Node(Strict, frozen=True, kw_only=True):

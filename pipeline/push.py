@@ -1,5 +1,6 @@
 """A smoked image in; registry/name@sha256:… out. Only what the registry lacks is sent."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pipeline import engine, procs, registry
@@ -38,7 +39,7 @@ def push(digest: str, platform: str, address: str, repository: str, tag: str, lo
     reference = f"{address}/{repository}:{tag}"
     if not engine.client().images.get(digest).tag(f"{address}/{repository}", tag):
         raise TandemError(f"the engine could not tag {digest} as {reference}")
-    _with_retries(reference, log)
+    retried(lambda: _once(reference, log), log)
     _prove(pushed, tag, platform)
     log.line(f"{pushed} is pushed")
     return pushed
@@ -65,7 +66,8 @@ def pull(digest: str, platform: str, address: str, repository: str, tag: str, lo
         raise TandemError(f"{address}/{repository}@{digest} cannot be pulled: {error}") from error
 
 
-def _with_retries(reference: str, log: Log) -> None:
+def retried(send: Callable[[], None], log: Log) -> None:
+    """Do what may fail with Transient, up to 5 times, 1 s to 30 s apart. Raises what `send` raises, and Cancelled."""
     from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
     def again(state: object) -> None:
@@ -79,7 +81,7 @@ def _with_retries(reference: str, log: Log) -> None:
         wait=wait_random_exponential(min=1, max=30),
         before_sleep=again,
         reraise=True,
-    )(_once, reference, log)
+    )(send)
 
 
 def _once(reference: str, log: Log) -> None:

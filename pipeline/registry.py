@@ -1,8 +1,10 @@
 """A registry's HTTP API, as far as a look needs it: manifests by digest or tag, and their platforms.
 
-Plain HTTP, which is what a registry on loopback or in a lab speaks.
+Plain HTTP, which is what a registry on loopback or in a lab speaks; with the name and password of `docker login` where
+the registry wants them.
 """
 
+import base64
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -66,6 +68,30 @@ def manifest(address: str, repository: str, reference: str) -> Manifest | None:
     return Manifest(answer.headers.get("docker-content-digest", ""), json.loads(answer.body))
 
 
+def blob(address: str, repository: str, digest: str) -> bytes | None:
+    """A blob, whose content is not checked here; None if the registry has not got it. Raises as head()."""
+    path = f"/v2/{repository}/blobs/{digest}"
+    answer = _ask(address, path, "GET")
+    if answer.status == 404:
+        return None
+    if answer.status != 200:
+        raise TandemError(f"the registry {address} answers {answer.status} to GET {path}", hint=_hint(answer.status))
+    return answer.body
+
+
+def login(address: str) -> tuple[str, str] | None:
+    """Name and password for a registry from Docker's configuration, its credential helpers included."""
+    from docker import auth
+    from docker.errors import DockerException
+
+    try:
+        found = auth.load_config().resolve_authconfig(address) or {}
+    except DockerException as error:
+        raise TandemError(f"Docker's credentials for {address} cannot be read: {error}") from error
+    name, password = found.get("username") or found.get("Username"), found.get("password") or found.get("Password")
+    return (name, password) if name and password else None
+
+
 def platforms(address: str, repository: str, digest: str) -> tuple[str, ...]:
     """The platforms (os/architecture) that a pushed manifest or index offers, sorted. Raises as head()."""
     found = manifest(address, repository, digest)
@@ -82,8 +108,14 @@ def platforms(address: str, repository: str, digest: str) -> tuple[str, ...]:
 
 def _ask(address: str, path: str, method: str) -> sockets.Answer:
     host, _, port = address.rpartition(":")
+    where, headers = (host.strip("[]"), int(port)), {"Accept": ACCEPT}
     try:
-        return sockets.ask((host.strip("[]"), int(port)), path, method=method, headers={"Accept": ACCEPT})
+        answer = sockets.ask(where, path, method=method, headers=headers)
+        # Asked for only now: reading Docker's configuration takes longer than a look does.
+        if answer.status == 401 and path != "/v2/" and (known := login(address)):
+            basic = base64.b64encode(":".join(known).encode()).decode()
+            answer = sockets.ask(where, path, method=method, headers={**headers, "Authorization": f"Basic {basic}"})
+        return answer
     except (OSError, ValueError) as error:
         raise Unreachable(
             f"no registry answers at {address}: {error}",

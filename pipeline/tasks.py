@@ -4,7 +4,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from pipeline import claims, cluster_tasks, engine, host, image_tasks
+from pipeline import claims, cluster_tasks, engine, host, image_tasks, shared
 from pipeline import config as reader
 from pipeline.config import Config
 from pipeline.errors import HostError
@@ -18,6 +18,10 @@ def graph(config: Config) -> Graph:
     made = Graph(config.root)
     claims.register(made.world)
     _register_tools(made)
+    target = config.pipeline.registry
+    if target.records != "off":
+        may_write = target.records == "push"
+        made.share = shared.Shelf(target.address, f"{target.repository}/records", may_write=may_write)
     for name, image in config.images.items():
         made.add(*image_tasks.tasks(config, name, image))
     made.add(*cluster_tasks.shared(config))

@@ -8,6 +8,7 @@ from pipeline.errors import ConfigError
 from pipeline.graph.files import folder_name
 from pipeline.graph.fingerprint import Surroundings
 from pipeline.graph.records import Records
+from pipeline.graph.sharing import Share
 from pipeline.graph.stats import StatCache
 from pipeline.graph.task import Inputs, Outputs, Task
 from pipeline.graph.tools import Tools
@@ -37,6 +38,8 @@ class Graph:
         """The task that a bare kind means, as in "deploy" → "deploy:local"."""
         self.configuration: Configuration | None = None
         """Where the tasks' parameters come from; None if nowhere but dodo.py."""
+        self.share: Share | None = None
+        """Where checkouts share records; None if this one keeps its own."""
         self.results: dict[str, Outputs] = {}
         """What the tasks of this run came to; empty in a command that only looks."""
 

@@ -55,25 +55,14 @@ class Records:
         except OSError as error:
             raise HostError(f"{path}: cannot be read: {error.strerror}") from error
         try:
-            return _understood(text, task, fingerprint)
+            return understood(text, task, fingerprint)
         except (ValueError, TypeError, KeyError) as error:
             self._damaged(path, error)
             return None
 
     def write(self, record: Record) -> None:
         """Keep a record: whole or not at all, and on the disk before this returns. Raises HostError."""
-        text = json.dumps(
-            {
-                "schema": SCHEMA,
-                "task": record.task,
-                "fingerprint": record.fingerprint,
-                "inputs": dict(record.inputs),
-                "outputs": record.outputs,
-            },
-            indent=1,
-            sort_keys=True,
-        )
-        write_whole(self.path(record.task, record.fingerprint), text + "\n")
+        write_whole(self.path(record.task, record.fingerprint), spelled(record))
         self.use(record)
 
     def use(self, record: Record) -> None:
@@ -117,7 +106,20 @@ class Records:
             self.notes.append(note)
 
 
-def _understood(text: bytes, task: str, fingerprint: str) -> Record:
+def spelled(record: Record) -> str:
+    """A record as text."""
+    value = {
+        "schema": SCHEMA,
+        "task": record.task,
+        "fingerprint": record.fingerprint,
+        "inputs": dict(record.inputs),
+        "outputs": record.outputs,
+    }
+    return json.dumps(value, indent=1, sort_keys=True) + "\n"
+
+
+def understood(text: bytes, task: str, fingerprint: str) -> Record:
+    """The record that this text must be. Raises ValueError, TypeError or KeyError if it is not."""
     found = json.loads(text)
     if not isinstance(found, dict):
         raise TypeError("not a mapping")

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pipeline.errors import TandemError
+from pipeline.graph import sharing
 from pipeline.graph.decide import Decision, State, broken_claims, changed, decide, look
 from pipeline.graph.files import folder_name, not_writable, write_whole
 from pipeline.graph.fingerprint import values
@@ -99,6 +100,8 @@ class Runner:
         if not given.always:
             if there := self._as_it_is(decision):
                 return there
+            if sharing.take(self._graph.share, self._graph.records, task, decision.fingerprint, log):
+                return self._work(task, given, log)
             restorable = decision.state is State.RESTORE and decision.record
             if restorable and self._restored(task, decision, restorable, given.results, log):
                 return self._outcome(decision, End.RESTORED, restorable)
@@ -159,6 +162,7 @@ class Runner:
         if broken:
             raise TandemError(f"{task.name} has ended, but {broken[0].new}", hint="something else changed it meanwhile")
         self._graph.records.write(record)
+        sharing.give(self._graph.share, task, record, log)
         self._remember_time(task, record, started, time.monotonic() - start)
         return record
 

@@ -53,7 +53,8 @@ class Task:
 
     `needs` are upstream tasks whose outputs' digest is an input; `after` is order only. `restore` makes an
     earlier record's claims true again without redoing the work, or raises TandemError if it cannot. A `lazy` task
-    makes what only its consumers read: if that is gone, it is made again when one of them runs, not before.
+    makes what only its consumers read: if that is gone, it is made again when one of them runs, not before. Results
+    of a `shared` task may come from another checkout.
     """
 
     name: str
@@ -65,3 +66,4 @@ class Task:
     after: tuple[str, ...] = ()
     restore: Callable[[Run, Outputs], None] | None = None
     lazy: bool = False
+    shared: bool = False

@@ -54,7 +54,9 @@ def test_what_is_written_is_what_is_read(root: Path) -> None:
         ("pipeline.yaml", "executor: ray", "executer: ray", "pipeline.yaml:6: clusters.local.executer", "'executor'"),
         ("pipeline.yaml", "executor: ray", "executor: mp", "pipeline.yaml:6: clusters.local.executor", ""),
         ("pipeline.yaml", "accelerators: 1", "accelerators: 0", "pipeline.yaml:7: clusters.local.accelerators", ""),
-        ("pipeline.yaml", "accelerators: 1", "accelerators: yes", "True is not a whole number", ""),
+        ("pipeline.yaml", "accelerators: 1", "accelerators: true", "True is not a whole number", ""),
+        ("pipeline.yaml", "5000\"}", "5000\", serve: yes}", "'yes' is not true or false", ""),
+        ("pipeline.yaml", "5000\"}", "5000\", records: on}", "'on' does not fit ^(off|pull|push)$", ""),
         ("pipeline.yaml", "default: local", "default: lokal", "pipeline.yaml:1: default", "'local'"),
         ("pipeline.yaml", "image: cpu", "image: cpo", "pipeline.yaml:5: clusters.local.image", "'cpu'"),
         ("pipeline.yaml", "name: worker", "name: head", "two nodes are called 'head'", ""),
@@ -111,3 +113,11 @@ def test_the_committed_schemas_are_those_of_the_models() -> None:
 def test_the_project_s_own_configuration_is_right() -> None:
     found = config.load(Path(__file__).parents[2])
     assert found.pipeline.default in found.pipeline.clusters
+
+
+@pytest.mark.parametrize("word", ["off", "pull", "push"])
+def test_off_is_a_word_and_not_a_boolean(root: Path, word: str) -> None:
+    text = PIPELINE.replace('5000"}', f'5000", records: {word}, serve: true}}')
+    (root / "pipeline.yaml").write_text(text)
+    registry = config.load(root).pipeline.registry
+    assert (registry.records, registry.serve) == (word, True)

@@ -1,0 +1,68 @@
+"""Records that checkouts share: taken only if they prove to be what was asked for."""
+
+from typing import Protocol
+
+from pipeline.errors import TandemError
+from pipeline.graph.fingerprint import fingerprint
+from pipeline.graph.records import Record, Records, spelled, understood
+from pipeline.graph.task import Task
+from pipeline.log import Log, announce
+from pipeline.procs import cancelled
+
+
+class Share(Protocol):
+    """Where records of several checkouts lie. A place that does not answer has nothing, and says so in the log."""
+
+    def get(self, task: str, fingerprint: str, log: Log) -> bytes | None:
+        """The text of a record; None if there is none. Raises TandemError for what cannot be a record."""
+
+    def put(self, task: str, fingerprint: str, text: bytes, log: Log) -> None:
+        """Keep a record's text for others, if this checkout may. Raises TandemError."""
+
+
+def take(share: Share | None, records: Records, task: Task, key: str | None, log: Log) -> bool:
+    """Whether a record that is not kept here was found elsewhere, and is kept now.
+
+    Nothing is believed but its outputs, which are claims on the world, and looked at as any record's are. What is
+    wrong is named in the log, and counts as absent.
+    """
+    if share is None or not task.shared or key is None or records.read(task.name, key):
+        return False
+    try:
+        text = share.get(task.name, key, log)
+        if text is None:
+            return False
+        record = _proved(text, task, key)
+    except TandemError as error:
+        if cancelled():
+            raise
+        announce(log, f"a shared result is not used: {error}")
+        return False
+    announce(log, "another checkout has a result of the same inputs")
+    records.write(record)
+    return True
+
+
+def give(share: Share | None, task: Task, record: Record, log: Log) -> None:
+    """Keep a record of ours for others. That this fails must not undo the work: it is said in the log."""
+    if share is None or not task.shared:
+        return
+    try:
+        share.put(record.task, record.fingerprint, spelled(record).encode(), log)
+    except TandemError as error:
+        if cancelled():
+            raise
+        announce(log, f"the result is not shared: {error}")
+
+
+def _proved(text: bytes, task: Task, key: str) -> Record:
+    """The record, if it is one of this task and its inputs are today's. Raises TandemError."""
+    try:
+        record = understood(text, task.name, key)
+        if fingerprint(task.name, record.inputs) != key:
+            raise ValueError("its inputs do not come to its fingerprint")
+        # Another version may have recorded other outputs than those that today's code asks for.
+        task.world(record.outputs)
+    except (ValueError, TypeError, LookupError, AttributeError, AssertionError) as error:
+        raise TandemError(f"it is not a record of {task.name} {key[:12]}…: {error!r}") from error
+    return record
