@@ -159,6 +159,7 @@ class BringUp:
                 status, said = future.result()
                 answer = fabric_answer(said)
                 if status != 0 or answer is None:
+                    self._watch("fabric")  # a node that is gone is the better reason
                     raise Failure("fabric", f"{plan.node}: {triage.last_words(said, 3)}", triage.diagnose([said]))
                 if not answer["right"]:
                     raise Failure("fabric", f"{plan.node}: the sum over all nodes is wrong")

@@ -6,7 +6,8 @@ is taken away again; the logs stay.
 
 import io
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,12 +18,14 @@ from pipeline import completion, engine, layout, procs, triage
 from pipeline.bringup import BringUp, Failure
 from pipeline.errors import Cancelled, TandemError
 from pipeline.layout import Plan
-from pipeline.log import Log
+from pipeline.log import Log, wait_until
 from pipeline.models import Cluster
 
 Json = dict[str, Any]
 ATTEMPTS = 2
 COMPLETION_WITHIN = 600.0
+USUAL = 40.0
+"""Seconds that a completion takes as a rule where nodes are emulated."""
 # As the Docker engine names machines, and as platforms do.
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 
@@ -89,7 +92,7 @@ def reference(target: Target, logs: Path, log: Log) -> Json:
         try:
             port = _up(nodes, alone.cluster, report, logs, log)
             with report.step("completion", log):
-                return completion.ask(port, alone.cluster.serve.name, within=COMPLETION_WITHIN)
+                return _answer(nodes, port, alone.cluster.serve.name, logs, log)
         finally:
             nodes.remove()
 
@@ -195,7 +198,7 @@ def _judge(
             raise DeployError("model", f"/v1/models lists {listed}, not {model}", None, logs)
         found.append(model)
     with report.step("completion", log) as found:
-        answer = completion.ask(port, model, within=COMPLETION_WITHIN)
+        answer = _answer(nodes, port, model, logs, log)
         found.append(repr(answer["text"]))
     if reference is not None:
         with report.step("verdict", log) as found:
@@ -204,8 +207,6 @@ def _judge(
                 raise DeployError("verdict", "; ".join(apart), triage.WRONG_ANSWER, logs)
             tokens = len(answer["tokens"])
             found.append(f"{tokens} tokens as on one rank, within {completion.widest(answer, reference):.1e}")
-    if procs.cancelled():
-        raise Cancelled("interrupted")
     return {
         "cluster": nodes.plans[0].cluster,
         "digest": nodes.plans[0].digest,
@@ -217,6 +218,27 @@ def _judge(
         "text": answer["text"],
         "tokens": answer["tokens"],
     }
+
+
+def _answer(nodes: clusters.Nodes, port: int, model: str, logs: Path, log: Log) -> Json:
+    """The completion, awaited with a sign of life. Raises DeployError with the cause that the nodes' logs tell of."""
+    pool = ThreadPoolExecutor(1)
+    try:
+        asked = pool.submit(completion.ask, port, model, within=COMPLETION_WITHIN)
+        over: Callable[[], bool] = lambda: asked.done() or procs.cancelled()  # noqa: E731
+        wait_until(over, what="completion", within=2 * COMPLETION_WITHIN, every=0.2, log=log, usual=USUAL)
+        if procs.cancelled():
+            raise Cancelled("interrupted")
+        return asked.result(timeout=0)
+    except (OSError, TandemError) as error:
+        if isinstance(error, Cancelled):
+            raise
+        told = [
+            file.read_text(errors="replace") for plan in nodes.plans if (file := logs / f"{plan.node}.log").exists()
+        ]
+        raise DeployError("completion", str(error), triage.diagnose(told), logs) from error
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _node(plan: Plan) -> Json:

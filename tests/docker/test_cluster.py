@@ -62,6 +62,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.answer({"data": [{"id": "tiny"}]})
     def do_POST(self):
+        if fault == "core":
+            print("EngineDeadError: EngineCore encountered a fatal error", flush=True)
+            os._exit(1)
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         logprob = -1.5 if fault == "answer" else -1.0
         choice = {"text": "ba", "token_ids": [7], "prompt_token_ids": [1], "logprobs": {"token_logprobs": [logprob]}}
@@ -250,6 +253,13 @@ def test_an_answer_unlike_one_ranks_makes_the_verdict_fail(target: Target, tmp_p
     with pytest.raises(DeployError, match=r"^verdict: 1 of 1 log-probabilities") as failure:
         deploy.run(_with(target, FAULT="answer"), REFERENCE, tmp_path / "logs", NullLog())
     assert failure.value.cause == "wrong-answer"
+    assert _left(target.name) == []
+
+
+def test_an_engine_that_dies_of_the_completion_is_told_from_a_wrong_answer(target: Target, tmp_path: Path) -> None:
+    with pytest.raises(DeployError) as failure:
+        deploy.run(_with(target, FAULT="core"), REFERENCE, tmp_path / "logs", NullLog())
+    assert (failure.value.step, failure.value.cause) == ("completion", "engine-core")
     assert _left(target.name) == []
 
 
