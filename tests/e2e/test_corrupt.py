@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace as changed
 
 from pipeline import cluster as clusters
-from pipeline import config, deploy, engine, tiny
+from pipeline import completion, config, deploy, engine, tiny
 from pipeline.deploy import DeployError, Target
 from pipeline.log import NullLog
 
@@ -54,11 +54,13 @@ def target(tmp_path: Path) -> Iterator[Target]:
 
 @pytest.mark.timeout(1800)
 def test_a_spoiled_share_of_rank_1_makes_the_verdict_fail(target: Target, tmp_path: Path) -> None:
-    reference = deploy.reference(target, tmp_path / "one", NullLog())
+    whole = config.load(ROOT)
+    serving = whole.cluster(whole.pipeline.default).serve
+    reference = completion.ask(serving.port, serving.name, within=600)
     head, worker = deploy.plans(target)
     checkpoint = "model/model.safetensors"
     files = {**worker.files, checkpoint: spoiled(worker.files[checkpoint])}
     with pytest.raises(DeployError) as failure:
-        deploy.carry_out((head, replace(worker, files=files)), target.cluster, reference, tmp_path / "two", NullLog())
+        deploy.carry_out((head, replace(worker, files=files)), target.cluster, reference, tmp_path / "logs", NullLog())
     assert failure.value.step == "verdict"
     assert failure.value.cause == "wrong-answer"
