@@ -117,7 +117,7 @@ def _text(found: Found) -> list[str]:
     for kind in kinds:
         of_kind = [item for item in found.items if item.kind == kind]
         rows.append((f"{len(of_kind):5}", kind, size(sum(item.bytes for item in of_kind))))
-        # Another checkout may need an image: that must be seen before it is agreed to.
+        # They are not below artifacts/: what goes must be seen before it is agreed to.
         rows += [("", f"  {item.name}", size(item.bytes)) for item in of_kind if kind == IMAGES]
     return ["to remove:", *table(rows), f"in all {len(found.items)} things, {size(found.bytes)}"]
 

@@ -1,4 +1,4 @@
-"""Images of ours in the local engine that no record needs."""
+"""Images in the local engine that this checkout made, and that none of its records needs any more."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -11,14 +11,15 @@ PREFIX = "tandem/"
 
 
 def old_images(kept: Kept) -> Iterator[Item]:
-    """Images with a tag of ours that no kept record mentions, and that no container (running or stopped) uses.
+    """Images with a tag of ours that only records which are about to go mention, and that no container uses.
 
-    Their sizes are the engine's: what images share counts for each. Raises HostError if no engine answers.
+    What no record of this checkout mentions is another's. A stopped container uses its image too. Sizes are the
+    engine's: what images share counts for each. Raises HostError if no engine answers.
     """
     used = {container["ImageID"] for container in engine.look("local", "/containers/json?all=1") or ()}
     for image in engine.look("local", "/images/json") or ():
         tags = [tag for tag in image["RepoTags"] or () if tag.startswith(PREFIX)]
-        if tags and image["Id"] not in used and not kept.mentions(image["Id"]):
+        if tags and image["Id"] not in used and kept.lets_go(image["Id"]):
             name = ", ".join(tags)
             yield Item(kind=IMAGES, name=name, bytes=image["Size"], remove=partial(_remove, image["Id"], tags))
 

@@ -32,14 +32,22 @@ class Item:
 
 @dataclass(frozen=True, kw_only=True)
 class Kept:
-    """What the kept records hold on to: paths that they claim, and every hash that they mention."""
+    """What the kept records hold on to: paths that they claim, and every hash that they mention.
+
+    `ours` are the hashes that any record of this checkout mentions, those that are about to go included.
+    """
 
     paths: frozenset[Path]
     hashes: frozenset[str]
+    ours: frozenset[str]
 
     def mentions(self, text: str) -> bool:
         """Whether a name contains one of the hashes."""
         return any(found in self.hashes for found in HASH.findall(text))
+
+    def lets_go(self, text: str) -> bool:
+        """Whether a name contains a hash that only records which are about to go mention: it is this checkout's."""
+        return not self.mentions(text) and any(found in self.ours for found in HASH.findall(text))
 
 
 def sort_out(graph: Graph, keep: int, busy: Container[str]) -> tuple[list[Item], Kept]:
@@ -120,7 +128,15 @@ def _kept(graph: Graph, stay: list[Record]) -> Kept:
                 hashes.update(HASH.findall(canonical(dict(claim.what))))
                 if "path" in claim.what:
                     paths.add(graph.root / str(claim.what["path"]))
-    return Kept(paths=frozenset(paths), hashes=frozenset(hashes))
+    return Kept(paths=frozenset(paths), hashes=frozenset(hashes), ours=frozenset(_ours(graph)))
+
+
+def _ours(graph: Graph) -> Iterator[str]:
+    """By the records' text: a task that is no more, or a damaged record, made images too."""
+    for folder in _below(graph.artifacts / "records"):
+        for path in folder.glob("*.json"):
+            with suppress(FileNotFoundError):
+                yield from HASH.findall(path.read_text(encoding="utf-8", errors="replace"))
 
 
 def _all(kind: str, folder: Path) -> Iterator[Item]:

@@ -4,7 +4,8 @@ import io
 import json
 import tarfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +13,7 @@ import pytest
 from pipeline import engine
 from pipeline.commands.old_images import PREFIX, old_images
 from pipeline.graph.garbage import Kept
-
-NONE = Kept(paths=frozenset(), hashes=frozenset())
+from tests.docker.world_project import World, tidy
 
 
 def image(*tags: str, text: str) -> str:
@@ -44,16 +44,22 @@ def name() -> Iterator[str]:
             client.images.remove(tag, force=True)
 
 
+def kept(*, goes: Sequence[str] = (), stays: Sequence[str] = ()) -> Kept:
+    """What records mention, by digest: those that go, and those that stay."""
+    staying = frozenset(digest.removeprefix("sha256:") for digest in stays)
+    going = frozenset(digest.removeprefix("sha256:") for digest in goes)
+    return Kept(paths=frozenset(), hashes=staying, ours=staying | going)
+
+
 def ours(name: str, kept: Kept) -> dict[str, Any]:
     """The items of this test by name; the engine may hold others."""
     return {item.name: item for item in old_images(kept) if name in item.name}
 
 
-def test_an_image_that_no_kept_record_mentions_goes_and_one_that_is_mentioned_stays(name: str) -> None:
+def test_an_image_that_only_records_that_go_mention_goes_and_one_that_stays_is_left(name: str) -> None:
     old, new = image(f"{name}:old", text="old"), image(f"{name}:new", text="new")
     assert old != new
-    kept = Kept(paths=frozenset(), hashes=frozenset({new.removeprefix("sha256:")}))
-    found = ours(name, kept)
+    found = ours(name, kept(goes=[old, new], stays=[new]))
     assert list(found) == [f"{name}:old"]
     assert found[f"{name}:old"].bytes > 0
     found[f"{name}:old"].remove()
@@ -61,15 +67,21 @@ def test_an_image_that_no_kept_record_mentions_goes_and_one_that_is_mentioned_st
     assert engine.image("local", new) is not None
 
 
+def test_an_image_that_no_record_of_this_checkout_mentions_is_another_s(name: str) -> None:
+    image(f"{name}:theirs", text="theirs")
+    mine = image(f"{name}:mine", text="mine")
+    assert list(ours(name, kept(goes=[mine]))) == [f"{name}:mine"]
+    assert ours(name, kept()) == {}
+
+
 def test_an_image_that_a_container_uses_stays_even_if_the_container_is_stopped(name: str) -> None:
-    image(f"{name}:used", text="used")
+    used = image(f"{name}:used", text="used")
     engine.client().containers.create(f"{name}:used", ["/run"], labels={f"{engine.LABEL}.test": name})
-    assert ours(name, NONE) == {}
+    assert ours(name, kept(goes=[used])) == {}
 
 
 def test_a_tag_that_was_given_to_another_image_meanwhile_stays(name: str) -> None:
-    image(f"{name}:tag", text="first")
-    item = ours(name, NONE)[f"{name}:tag"]
+    item = ours(name, kept(goes=[image(f"{name}:tag", text="first")]))[f"{name}:tag"]
     newer = image(f"{name}:tag", text="second")
     item.remove()
     assert engine.image("local", f"{name}:tag")["Id"] == newer
@@ -77,19 +89,49 @@ def test_a_tag_that_was_given_to_another_image_meanwhile_stays(name: str) -> Non
 
 def test_only_our_tags_are_taken_from_an_image_that_has_others(name: str) -> None:
     other = name.removeprefix(PREFIX) + ":theirs"
-    image(f"{name}:ours", other, text="shared")
+    made = image(f"{name}:ours", other, text="shared")
     try:
-        ours(name, NONE)[f"{name}:ours"].remove()
+        ours(name, kept(goes=[made]))[f"{name}:ours"].remove()
         assert engine.image("local", f"{name}:ours") is None
         assert engine.image("local", other) is not None
     finally:
         engine.client().images.remove(other, force=True)
 
 
-def test_images_of_others_are_not_even_looked_at(name: str) -> None:
+def test_an_image_without_a_tag_of_ours_is_never_removed(name: str) -> None:
     other = name.removeprefix(PREFIX) + ":theirs"
-    image(other, text="theirs")
+    made = image(other, text="theirs")
     try:
-        assert other not in json.dumps([item.name for item in old_images(NONE)])
+        assert other not in json.dumps([item.name for item in old_images(kept(goes=[made]))])
     finally:
         engine.client().images.remove(other, force=True)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path / "mine", f"gc-test-{uuid.uuid4().hex[:8]}", "127.0.0.1:1", "")
+    yield made
+    tidy(made.name)
+
+
+def test_gc_of_one_checkout_leaves_the_images_of_another_alone(world: World) -> None:
+    other = world.clone("theirs")
+    other.write("in.txt", "of the other checkout")
+    other.ran("build")
+    digests = []
+    for text in ("first", "second", "third"):
+        world.write("in.txt", text)
+        world.ran("build")
+        digests.append(world.digest)
+    assert world.doit("gc", "--yes", "--keep", "1").code == 0
+    assert [engine.image("local", digest) is not None for digest in digests] == [False, False, True]
+    assert engine.image("local", other.digest) is not None
+    assert other.ran("build") == []
+    assert "nothing to remove" in other.doit("gc", "--yes").out
+
+
+def test_gc_removes_the_image_of_a_task_that_is_no_more(world: World) -> None:
+    world.ran("build")
+    (world.root / "artifacts/records/build-x").rename(world.root / "artifacts/records/build-y")
+    assert world.doit("gc", "--yes").code == 0
+    assert engine.image("local", world.digest) is None
