@@ -146,7 +146,7 @@ class Yard:
         self._platform = platform
         self._labels = {**OURS, OWNER: owner()}
         self.run = uuid4().hex[:8]
-        self._emulated = emulated
+        self.emulated = emulated
 
     @contextmanager
     def network(self) -> Iterator[str]:
@@ -195,7 +195,7 @@ class Yard:
             container.remove(force=True, v=True)
 
     def _shim(self) -> dict[str, str]:
-        if not self._emulated:
+        if not self.emulated:
             return {}
         baked = self._client.images.get(self._reference).attrs["Config"].get("Env") or []
         before = [entry.removeprefix("PYTHONPATH=") for entry in baked if entry.startswith("PYTHONPATH=")]

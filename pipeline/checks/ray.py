@@ -25,7 +25,8 @@ START_WITHIN = 900
 STATUS_WITHIN = 300
 STATUS_TRIES = 5
 STOP_WITHIN = 300
-QUIET_WITHIN = 15
+QUIET_WITHIN = {False: 15, True: 180}
+"""Seconds after `ray stop` until nothing of Ray may be left, without and with an emulator."""
 NODES = 2
 TOKEN = f"{SECRETS}ray-token"
 STARTED = "Ray runtime started"
@@ -53,7 +54,7 @@ def check(yard: Yard, log: Log) -> Verdict:
         try:
             with ExitStack() as stack:
                 head, worker = _pair(yard, stack)
-                found = _cluster(head, worker, log)
+                found = _cluster(head, worker, yard.emulated, log)
         except _Fault as fault:
             log.line(f"ray: {fault} (attempt {attempt} of {ATTEMPTS})")
             if not fault.again and not fault.crashed:
@@ -77,7 +78,7 @@ def _pair(yard: Yard, stack: ExitStack) -> tuple[Box, Box]:
     return head, worker
 
 
-def _cluster(head: Box, worker: Box, log: Log) -> str:
+def _cluster(head: Box, worker: Box, emulated: bool, log: Log) -> str:
     """Start, look, stop; returns what `ray status` showed. Raises _Fault."""
     at = head.address()
     starts = {
@@ -91,7 +92,7 @@ def _cluster(head: Box, worker: Box, log: Log) -> str:
         _wait(partial(_started, running, role), START_WITHIN, f"the {role} has not started")
         log.line(f"ray: {role} started after {time.monotonic() - begun:.0f} s")
     shown = _status(head, log)
-    _stop({"head": head, "worker": worker}, log)
+    _stop({"head": head, "worker": worker}, QUIET_WITHIN[emulated], log)
     return shown
 
 
@@ -121,13 +122,13 @@ def _ended(role: str, status: int, box: Box) -> _Fault:
     return _Fault(f"the {role}'s `ray start` ended with status {status}: {why}", crashed=crashed, again=slow)
 
 
-def _wait(ready: Callable[[], bool], within: float, failure: str, *, again: bool = True) -> None:
+def _wait(ready: Callable[[], bool], within: float, failure: str) -> None:
     deadline = time.monotonic() + within
     while not ready():
         if procs.cancelled():
             raise Cancelled("interrupted")
         if time.monotonic() > deadline:
-            raise _Fault(f"{failure} after {within:g} s", again=again)
+            raise _Fault(f"{failure} after {within:g} s", again=True)
         time.sleep(1)
 
 
@@ -155,7 +156,7 @@ def read_status(text: str) -> tuple[int, float]:
     return len(re.findall(r"^\s*\d+ node_", active, re.MULTILINE)), float(gpus[1]) if gpus else 0.0
 
 
-def _stop(boxes: Mapping[str, Box], log: Log) -> None:
+def _stop(boxes: Mapping[str, Box], within: float, log: Log) -> None:
     """Stop both nodes at once, and see that nothing of Ray is left. Raises _Fault."""
     with ThreadPoolExecutor(len(boxes)) as pool:
         stops = {
@@ -167,12 +168,18 @@ def _stop(boxes: Mapping[str, Box], log: Log) -> None:
             raise _Fault("`ray stop`", crashed=True)
         if said.status != 0:
             raise _Fault(f"`ray stop` of the {role} ended with status {said.status}: {_last(said.text)}")
-        _wait(partial(_quiet, box), QUIET_WITHIN, f"the {role} still runs Ray, stopped by `ray stop`,", again=False)
+        deadline = time.monotonic() + within
+        while left := _of_ray(box):
+            if procs.cancelled():
+                raise Cancelled("interrupted")
+            if time.monotonic() > deadline:
+                raise _Fault(f"{within:g} s after `ray stop` the {role} still runs {left[-1][:200]}")
+            time.sleep(1)
     log.line("ray: both stopped")
 
 
-def _quiet(box: Box) -> bool:
-    return not any(OF_RAY.search(args) for args in box.processes())
+def _of_ray(box: Box) -> list[str]:
+    return [args for args in box.processes() if OF_RAY.search(args)]
 
 
 def _last(output: str) -> str:
