@@ -1,4 +1,4 @@
-"""The verdict is worth something: with rank 1's share of the weights spoiled, it fails."""
+"""The verdict is worth something: with rank 1's share of the weights spoiled, it fails. vLLM's own executor, this time."""
 
 import json
 import struct
@@ -11,12 +11,11 @@ import pytest
 from msgspec.structs import replace as changed
 
 from pipeline import cluster as clusters
-from pipeline import completion, config, deploy, engine, tiny
+from pipeline import config, deploy, engine, tiny
 from pipeline.deploy import DeployError, Target
 from pipeline.log import NullLog
+from tests.e2e.conftest import CLUSTER, Project, free_port
 
-ROOT = Path(__file__).parents[2]
-PORT = 8017
 SPOILED = "model.layers.0.self_attn.o_proj.weight"
 
 
@@ -34,29 +33,27 @@ def spoiled(checkpoint: bytes) -> bytes:
 
 
 @pytest.fixture
-def target(tmp_path: Path) -> Iterator[Target]:
-    """The default cluster under another name and port, with the image that its own deploy last recorded."""
-    loaded = config.load(ROOT)
-    default = loaded.pipeline.default
-    cluster = loaded.cluster(default)
-    serving = engine.container("local", f"tandem-{default}-{cluster.nodes[0].name}")
-    assert serving is not None, f"deploy:{default} has not run"
+def target(deployed: Project, tmp_path: Path) -> Iterator[Target]:
+    """The deployed cluster's like, under another name and port, with the executor `none`; the first one is stopped."""
+    down = deployed.doit("down")
+    assert down.returncode == 0
+    loaded = config.load(deployed.root)
+    cluster = loaded.cluster(CLUSTER)
+    digest = deployed.record("push:cpu")["digest"]
     tiny.make(tmp_path / "model")
     yield Target(
-        name="corrupt",
-        cluster=changed(cluster, serve=changed(cluster.serve, port=PORT)),
-        image=str(serving["Config"]["Image"]),
+        name="spoiled",
+        cluster=changed(cluster, executor="none", serve=changed(cluster.serve, port=free_port())),
+        image=f"{deployed.registry}/tandem/cpu@{digest}",
         platform=loaded.images[cluster.image].platform,
         model=tmp_path / "model",
     )
-    clusters.clear(engine.client(), "corrupt")
+    clusters.clear(engine.client(), "spoiled")
 
 
 @pytest.mark.timeout(1800)
-def test_a_spoiled_share_of_rank_1_makes_the_verdict_fail(target: Target, tmp_path: Path) -> None:
-    whole = config.load(ROOT)
-    serving = whole.cluster(whole.pipeline.default).serve
-    reference = completion.ask(serving.port, serving.name, within=600)
+def test_a_spoiled_share_of_rank_1_makes_the_verdict_fail(target: Target, deployed: Project, tmp_path: Path) -> None:
+    reference = deployed.record(f"reference:{CLUSTER}")["answer"]
     head, worker = deploy.plans(target)
     checkpoint = "model/model.safetensors"
     files = {**worker.files, checkpoint: spoiled(worker.files[checkpoint])}
