@@ -1,4 +1,4 @@
-"""The verdict is worth something: with rank 1's share of the weights spoiled, it fails. vLLM's own executor, this time."""
+"""The verdict is worth something: with rank 1's share spoiled, it fails. This time on vLLM's own executor."""
 
 import json
 import struct
