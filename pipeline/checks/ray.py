@@ -34,7 +34,8 @@ STARTED = "Ray runtime started"
 # machine misses that.
 TOO_SLOW = re.compile("timed out during startup|Timed out waiting for file")
 ERRORS = "head -qc 20000 /tmp/ray/session_latest/logs/{raylet,gcs_server}.{err,out} 2> /dev/null"
-OF_RAY = re.compile(r"/raylet/raylet|gcs_server|dashboard/(agent|dashboard)\.py|ray start")
+# Not `ray start --block` itself: it goes on watching for ever once its processes were stopped as they should be.
+OF_RAY = re.compile(r"/raylet/raylet|gcs_server|dashboard/(agent|dashboard)\.py|monitor\.py|runtime_env/agent/main\.py")
 FLAGS = "--object-store-memory 1073741824 --num-cpus 2 --num-gpus 1 --disable-usage-stats"
 
 
