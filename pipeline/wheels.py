@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from pipeline import archive, bytecode, layers, lock, procs, resolve, store, tree
+from pipeline import archive, bytecode, layers, lock, procs, resolve, roomy, store, tree
 from pipeline.errors import TandemError
 from pipeline.interpreter import interpreter
 from pipeline.layers import Layer
@@ -19,6 +19,7 @@ from pipeline.tree import Distribution
 
 AT_ONCE = 6000  # files compiled between two signs of life
 SUMMARY = "layers.json"
+EXPANSION = 5  # how much larger a tree with bytecode is than its wheels, rounded up
 
 
 def make(locked: Lock, into: Path, log: Log) -> dict[str, Any]:
@@ -31,9 +32,10 @@ def make(locked: Lock, into: Path, log: Log) -> dict[str, Any]:
     found = fetch(locked, log)
     into.mkdir(parents=True, exist_ok=True)
     (into / SUMMARY).unlink(missing_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".wheels-", dir=into) as folder:
-        python = interpreter(locked, Path(folder), log)
-        return assemble(locked, found, python, Path(folder), into, log)
+    size = EXPANSION * sum(wheel.size for wheel in locked.wheels)
+    with tempfile.TemporaryDirectory(prefix=".python-", dir=into) as tools, roomy.folder(size, into) as scratch:
+        python = interpreter(locked, Path(tools), log)
+        return assemble(locked, found, python, scratch, into, log)
 
 
 def assemble(
