@@ -33,7 +33,7 @@ def image(digest: str, endpoint: str = "local") -> Claim:
 
 
 def manifest(address: str, repository: str, reference: str, digest: str) -> Claim:
-    """The registry gives this digest for a tag or digest."""
+    """The registry gives this digest for a tag; or, for the digest itself, has all that belongs to it."""
     what = {"address": address, "repository": repository, "reference": reference, "digest": digest}
     return Claim(kind="manifest", what=what)
 
@@ -78,10 +78,14 @@ def _image(claim: Claim) -> str | None:
 
 def _manifest(claim: Claim) -> str | None:
     address, repository = str(claim.what["address"]), str(claim.what["repository"])
-    found = registry.head(address, repository, str(claim.what["reference"]))
-    if found != claim.what["digest"]:
-        return f"{address}/{repository} has {found or 'nothing'} as {claim.what['reference']}"
-    return None
+    reference, digest = str(claim.what["reference"]), str(claim.what["digest"])
+    if reference == digest:
+        gone = registry.missing(address, repository, digest)
+        said = "nothing" if gone is None else f"no {gone[0]}, which belongs to what it has" if gone else ""
+    else:
+        found = registry.head(address, repository, reference)
+        said = "" if found == digest else found or "nothing"
+    return f"{address}/{repository} has {said} as {reference}" if said else None
 
 
 def _registry(claim: Claim) -> str | None:

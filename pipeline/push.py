@@ -33,7 +33,7 @@ def push(digest: str, platform: str, address: str, repository: str, tag: str, lo
     Raises TandemError; Unreachable if no registry answers.
     """
     pushed = Pushed(address, repository, digest)
-    if registry.head(address, repository, digest) == digest and registry.head(address, repository, tag) == digest:
+    if registry.missing(address, repository, digest) == () and registry.head(address, repository, tag) == digest:
         log.line(f"{pushed} is there already")
         return pushed
     reference = f"{address}/{repository}:{tag}"

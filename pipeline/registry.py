@@ -65,7 +65,13 @@ def manifest(address: str, repository: str, reference: str) -> Manifest | None:
         return None
     if answer.status != 200:
         raise TandemError(f"the registry {address} answers {answer.status} to GET {path}", hint=_hint(answer.status))
-    return Manifest(answer.headers.get("docker-content-digest", ""), json.loads(answer.body))
+    try:
+        value = json.loads(answer.body)
+    except ValueError as error:
+        raise TandemError(f"the registry {address} gives no manifest for {path}: {error}") from error
+    if not isinstance(value, dict):
+        raise TandemError(f"the registry {address} gives no manifest for {path}: {type(value).__name__}")
+    return Manifest(answer.headers.get("docker-content-digest", ""), value)
 
 
 def blob(address: str, repository: str, digest: str) -> bytes | None:
@@ -77,6 +83,27 @@ def blob(address: str, repository: str, digest: str) -> bytes | None:
     if answer.status != 200:
         raise TandemError(f"the registry {address} answers {answer.status} to GET {path}", hint=_hint(answer.status))
     return answer.body
+
+
+def missing(address: str, repository: str, digest: str) -> tuple[str, ...] | None:
+    """The digests of what a manifest or index names and the registry has not got; None if it has not got itself.
+
+    A registry that lost a blob still answers for the manifest. Raises as head().
+    """
+    found = manifest(address, repository, digest)
+    if found is None:
+        return None
+    parts = [("manifests", part["digest"]) for part in found.value.get("manifests", [])]
+    parts += [("blobs", part["digest"]) for part in (found.value.get("config"), *found.value.get("layers", [])) if part]
+    paths = [f"/v2/{repository}/{kind}/{part}" for kind, part in parts]
+    where, headers = _where(address), {"Accept": ACCEPT}
+    try:
+        statuses = sockets.heads(where, paths, headers=headers)
+        if 401 in statuses and (known := login(address)):
+            statuses = sockets.heads(where, paths, headers=headers | _basic(known))
+    except (OSError, ValueError) as error:
+        raise _unreachable(address, error) from error
+    return tuple(part for (_, part), status in zip(parts, statuses, strict=True) if status == 404)
 
 
 def login(address: str) -> tuple[str, str] | None:
@@ -107,20 +134,31 @@ def platforms(address: str, repository: str, digest: str) -> tuple[str, ...]:
 
 
 def _ask(address: str, path: str, method: str) -> sockets.Answer:
-    host, _, port = address.rpartition(":")
-    where, headers = (host.strip("[]"), int(port)), {"Accept": ACCEPT}
+    headers = {"Accept": ACCEPT}
     try:
-        answer = sockets.ask(where, path, method=method, headers=headers)
+        answer = sockets.ask(_where(address), path, method=method, headers=headers)
         # Asked for only now: reading Docker's configuration takes longer than a look does.
         if answer.status == 401 and path != "/v2/" and (known := login(address)):
-            basic = base64.b64encode(":".join(known).encode()).decode()
-            answer = sockets.ask(where, path, method=method, headers={**headers, "Authorization": f"Basic {basic}"})
+            answer = sockets.ask(_where(address), path, method=method, headers=headers | _basic(known))
         return answer
     except (OSError, ValueError) as error:
-        raise Unreachable(
-            f"no registry answers at {address}: {error}",
-            hint="`doit registry` starts the local one, if pipeline.yaml says serve",
-        ) from error
+        raise _unreachable(address, error) from error
+
+
+def _where(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def _basic(known: tuple[str, str]) -> dict[str, str]:
+    return {"Authorization": f"Basic {base64.b64encode(':'.join(known).encode()).decode()}"}
+
+
+def _unreachable(address: str, error: Exception) -> Unreachable:
+    return Unreachable(
+        f"no registry answers at {address}: {error}",
+        hint="`doit registry` starts the local one, if pipeline.yaml says serve",
+    )
 
 
 def _hint(status: int) -> str:

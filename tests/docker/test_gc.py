@@ -13,7 +13,7 @@ import pytest
 from pipeline import engine
 from pipeline.commands.old_images import PREFIX, old_images
 from pipeline.graph.garbage import Kept
-from tests.docker.world_project import World, tidy
+from tests.docker.world_project import World, served, tidy
 
 
 def image(*tags: str, text: str) -> str:
@@ -128,6 +128,20 @@ def test_gc_of_one_checkout_leaves_the_images_of_another_alone(world: World) -> 
     assert engine.image("local", other.digest) is not None
     assert other.ran("build") == []
     assert "nothing to remove" in other.doit("gc", "--yes").out
+
+
+def test_gc_frees_an_image_that_was_pushed_and_pulled_by_digest(world: World, tmp_path: Path) -> None:
+    with served(tmp_path / "registry") as (world.registry, _):
+        world.env["TOY_REGISTRY"] = world.registry
+        world.ran("push")
+        world.prune()
+        assert world.ran("push") == ["restore build"]
+        first = world.digest
+        assert any(name.startswith("127.") for name in engine.image("local", first)["RepoDigests"])
+        world.write("in.txt", "newer")
+        world.ran("push")
+        assert world.doit("gc", "--yes", "--keep", "1").code == 0
+        assert engine.image("local", first) is None
 
 
 def test_gc_removes_the_image_of_a_task_that_is_no_more(world: World) -> None:

@@ -59,11 +59,7 @@ class World(Project):
 
     def prune(self) -> None:
         """Take the image out of the engine's store, under all its names."""
-        client = engine.client()
-        for image in client.images.list():
-            if image.id == self.digest:
-                for tag in image.tags:
-                    client.images.remove(tag, force=True)
+        engine.client().images.remove(self.digest, force=True)
         assert engine.image("local", self.digest) is None
 
 
@@ -94,7 +90,6 @@ def tidy(name: str) -> None:
     client = engine.client()
     for container in client.containers.list(all=True, filters={"name": f"^{name}$"}):
         container.remove(force=True)
-    for image in client.images.list():
-        for tag in image.tags:
-            if f"/{name}:" in tag:
-                client.images.remove(tag, force=True)
+    for image in engine.look("local", "/images/json"):
+        if any(f"/{name}:" in tag or f"/{name}@" in tag for tag in [*image["RepoTags"], *image["RepoDigests"]]):
+            client.images.remove(image["Id"], force=True)

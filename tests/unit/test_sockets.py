@@ -70,3 +70,27 @@ def test_a_manifest_that_the_registry_lacks_is_none_and_a_refusal_is_an_error() 
         with pytest.raises(TandemError) as caught:
             registry.head(f"{host}:{port}", "a/b", "tag")
         assert "docker login" in caught.value.hint
+
+
+def test_many_looks_go_over_one_connection() -> None:
+    raw = b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\nHTTP/1.1 404 Not Found\r\nA: b\r\n\r\nHTTP/1.1 200 OK\r\n\r\n"
+    with answering(raw) as (address, asked):
+        assert sockets.heads(address, ["/a", "/b", "/c"], headers={"Accept": "x/y"}) == [200, 404, 200]
+    assert [part.split(b"\r\n")[0] for part in asked[0].split(b"\r\n\r\n")[:-1]] == [
+        b"HEAD /a HTTP/1.1",
+        b"HEAD /b HTTP/1.1",
+        b"HEAD /c HTTP/1.1",
+    ]
+    assert asked[0].count(b"Connection: close") == 1
+    assert sockets.heads(address, []) == []
+
+
+def test_fewer_answers_than_questions_are_an_error() -> None:
+    with answering(b"HTTP/1.1 200 OK\r\n\r\n") as (address, _), pytest.raises(ValueError, match="1 answers to 2"):
+        sockets.heads(address, ["/a", "/b"])
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"[]"])
+def test_a_manifest_that_is_none_is_one_message(body: bytes) -> None:
+    with answering(b"HTTP/1.1 200 OK\r\n\r\n" + body) as (address, _), pytest.raises(TandemError, match="no manifest"):
+        registry.missing(f"{address[0]}:{address[1]}", "x", "sha256:1")
