@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from python_on_whales import DockerClient
 
 WITHIN = 1800
+HANDING = "handing the layers to BuildKit"
 STEP = re.compile(r"^#\d+ ")
 TRANSFER = re.compile(r"^#\d+ transferring context: ([\d.]+)(B|kB|MB|GB)")
 UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}
@@ -121,11 +122,12 @@ def _read(lines: Iterator[str], inbox: "queue.Queue[str | BaseException | None]"
 
 def tell(line: str, doing: str, log: Log, size: int) -> str:
     """Log a line of BuildKit's; returns what it is doing now, in its words."""
-    if transfer := TRANSFER.match(line):
-        log.progress("handing the layers to BuildKit", float(transfer[1]) * UNITS[transfer[2]], size, "B")
     if not line:
         return doing
     log.line(line)
+    if transfer := TRANSFER.match(line):
+        log.progress(HANDING, float(transfer[1]) * UNITS[transfer[2]], size, "B")
+        return HANDING
     said = STEP.sub("", line)
     return doing if said.startswith(("DONE", "CACHED", "sha256:")) else said
 

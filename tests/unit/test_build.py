@@ -201,9 +201,9 @@ def test_buildkits_steps_are_lines_and_its_transfers_are_bytes() -> None:
     log = Watching()
     doing = buildkit.tell("#3 [internal] load build context", "", log, 2_000_000)
     assert doing == "[internal] load build context"
-    assert buildkit.tell("#3 transferring context: 1.50MB 0.2s", doing, log, 2_000_000) != ""
+    assert buildkit.tell("#3 transferring context: 1.50MB 0.2s", doing, log, 2_000_000) == buildkit.HANDING
     assert buildkit.tell("#3 DONE 0.3s", "before", log, 1) == "before"
-    assert log.seen == [("handing the layers to BuildKit", 1.5e6, 2_000_000, "B")]
+    assert log.seen == [(buildkit.HANDING, 1.5e6, 2_000_000, "B")]
     assert log.lines[0] == "#3 [internal] load build context"
 
 
