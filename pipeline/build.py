@@ -44,9 +44,7 @@ def make(
     """
     context = scratch / "context"
     context.mkdir()
-    layers = _stage(name, image, locked, parts, context, log)
-    text = dockerfile(parts.folder / "Dockerfile", image, layers)
-    (context / "Dockerfile").write_text(text, encoding="utf-8")
+    stage(name, image, locked, parts, context, log)
     with step(log, f"building {tag}"):
         digest = buildkit.build(
             context,
@@ -121,9 +119,11 @@ def identity(locked: Lock) -> str:
     return hashlib.sha256("\n".join(text).encode()).hexdigest()
 
 
-def _stage(name: str, image: Image, locked: Lock, parts: Parts, context: Path, log: Log) -> tuple[str, ...]:
-    """Put every archive into the build context; returns the names of the wheels' layers in order."""
+def stage(name: str, image: Image, locked: Lock, parts: Parts, context: Path, log: Log) -> None:
+    """Put every archive and the finished Dockerfile into a build context. Raises as make() does."""
     layers = tuple(layer["name"] for layer in json.loads((parts.wheels / SUMMARY).read_text(encoding="utf-8")))
+    text = dockerfile(parts.folder / "Dockerfile", image, layers)
+    (context / "Dockerfile").write_text(text, encoding="utf-8")
     scratch = context.parent
     python = partial(interpreter, locked, scratch, log)
     own.write(name, image, locked, parts.folder, python, scratch, context / "own.tar")
@@ -131,7 +131,6 @@ def _stage(name: str, image: Image, locked: Lock, parts: Parts, context: Path, l
     _link(parts.base, context / "base.tar")
     for layer in layers:
         _link(parts.wheels / f"{layer}.tar", context / f"{layer}.tar")
-    return layers
 
 
 def _link(source: Path, target: Path) -> None:
