@@ -9,7 +9,6 @@ run instead: `docker buildx build` of the same image from the same context, ever
 
 import argparse
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -19,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from pipeline import build, config, lockfile  # noqa: E402  # the checkout is not installed
+from pipeline import build, config, lockfile, procs  # noqa: E402  # the checkout is not installed
 from pipeline.build import Parts  # noqa: E402
 from pipeline.graph.decide import look  # noqa: E402
 from pipeline.log import NullLog  # noqa: E402
@@ -29,13 +28,10 @@ DOIT = (sys.executable, "-m", "doit")
 
 
 def once(argv: Sequence[str]) -> float:
-    """Seconds that a command takes; it must end well."""
+    """Seconds that a command takes; raises ProgramError unless it ends well."""
     start = time.perf_counter()
-    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
-    seconds = time.perf_counter() - start
-    if done.returncode:
-        raise SystemExit(f"{' '.join(argv)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
-    return seconds
+    procs.capture(argv, cwd=ROOT, within=600)
+    return time.perf_counter() - start
 
 
 def context(into: Path) -> list[str]:
