@@ -18,7 +18,7 @@ from pipeline import completion, engine, layout, procs, triage
 from pipeline.bringup import BringUp, Failure
 from pipeline.errors import Cancelled, TandemError
 from pipeline.layout import Plan
-from pipeline.log import Log, wait_until
+from pipeline.log import Log, announce, wait_until
 from pipeline.models import Cluster
 
 Json = dict[str, Any]
@@ -60,12 +60,12 @@ class Report:
     @contextmanager
     def step(self, name: str, log: Log) -> Iterator[list[str]]:
         """One step; the caller appends what it found to the list that it is given."""
-        log.line(f"{name} …")
+        announce(log, f"{name} …")
         found: list[str] = []
         start = time.monotonic()
         yield found
         self.rows.append((name, "; ".join(found), time.monotonic() - start))
-        log.line(f"{name}: {'; '.join(found) or 'done'} ({self.rows[-1][2]:.1f} s)")
+        announce(log, f"{name}: {'; '.join(found) or 'done'} ({self.rows[-1][2]:.1f} s)")
 
 
 def run(target: Target, reference: Mapping[str, Any] | None, logs: Path, log: Log) -> Json:
@@ -127,7 +127,7 @@ def carry_out(
                 nodes.remove()
             raise
     for line in table(outputs, report):
-        log.line(line)
+        announce(log, line)
     return outputs
 
 

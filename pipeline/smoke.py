@@ -19,7 +19,7 @@ from pipeline.checks.answers import ask
 from pipeline.checks.boxes import BoxError, Yard, sweep
 from pipeline.checks.verdict import Outcome, Verdict
 from pipeline.errors import ConfigError, HostError, TandemError
-from pipeline.log import Log
+from pipeline.log import Log, announce
 from pipeline.models import Image
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def run(reference: str, image_name: str, image: Image, locked: Mapping[str, str]
         verdicts = _all(client, reference, image, locked, config, _Shared(log))
     report = _report(image_name, reference, image, verdicts)
     for line in table(verdicts):
-        log.line(line)
+        announce(log, line)
     _raise_unless_ok(image_name, verdicts, report)
     return Smoked(reference, report)
 
