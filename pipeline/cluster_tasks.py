@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -13,6 +13,9 @@ from pipeline.graph.task import Claim, Inputs, Json, Outputs, Run, Task
 from pipeline.image_tasks import EMULATION, keep, lock_mode
 from pipeline.local_registry import LOCKED, PACKAGES, SUITE
 from pipeline.models import Cluster
+
+if TYPE_CHECKING:
+    from pipeline.deploy import Target
 
 MODEL = "model:tiny"
 PROBES = "pipeline/probes/serve_*.py"
@@ -120,14 +123,8 @@ def _reference(config: Config, name: str, cluster: Cluster) -> Task:
     def run(run: Run) -> Outputs:
         from pipeline import deploy
 
-        outputs = run.upstream[build]
-        target = deploy.Target(
-            name=name,
-            cluster=cluster,
-            image=f"{str(outputs['tag']).rpartition(':')[0]}@{outputs['digest']}",
-            platform=config.images[cluster.image].platform,
-            model=_tiny(config, run.upstream[MODEL]["files"]),
-        )
+        built = run.upstream[build]
+        target = _target(config, name, f"{str(built['tag']).rpartition(':')[0]}@{built['digest']}", run)
         return {"answer": deploy.reference(target, _logs(config, f"{name}-reference"), run.log)}
 
     return Task(
@@ -152,13 +149,7 @@ def _deploy(config: Config, name: str, cluster: Cluster) -> Task:
         from pipeline import deploy
 
         pushed = run.upstream[push]
-        target = deploy.Target(
-            name=name,
-            cluster=cluster,
-            image=f"{pushed['address']}/{pushed['repository']}@{pushed['digest']}",
-            platform=config.images[cluster.image].platform,
-            model=_tiny(config, run.upstream[MODEL]["files"]) if tiny else None,
-        )
+        target = _target(config, name, f"{pushed['address']}/{pushed['repository']}@{pushed['digest']}", run)
         wanted: Any = run.upstream[reference]["answer"] if tiny else None
         return dict(deploy.run(target, wanted, _logs(config, name), run.log))
 
@@ -175,6 +166,16 @@ def _deploy(config: Config, name: str, cluster: Cluster) -> Task:
         run=run,
         world=world,
     )
+
+
+def _target(config: Config, name: str, image: str, run: Run) -> "Target":
+    """What is to be brought up of a cluster: this image (repository@digest), and the model where it is ours."""
+    from pipeline.deploy import Target
+
+    cluster = config.pipeline.clusters[name]
+    model = _tiny(config, run.upstream[MODEL]["files"]) if MODEL in run.upstream else None
+    platform = config.images[cluster.image].platform
+    return Target(name=name, cluster=cluster, image=image, platform=platform, model=model)
 
 
 def _tiny(config: Config, files: Any) -> Path:

@@ -49,22 +49,18 @@ def head(address: str, repository: str, reference: str) -> str | None:
     Raises Unreachable, or TandemError for an answer that is neither 200 nor 404.
     """
     path = f"/v2/{repository}/manifests/{reference}"
-    answer = _ask(address, path, "HEAD")
-    if answer.status == 404:
+    answer = _found(address, path, "HEAD")
+    if answer is None:
         return None
-    if answer.status != 200:
-        raise TandemError(f"the registry {address} answers {answer.status} to HEAD {path}", hint=_hint(answer.status))
     return answer.headers.get("docker-content-digest")
 
 
 def manifest(address: str, repository: str, reference: str) -> Manifest | None:
     """A manifest or index by tag or digest; None if the registry has not got it. Raises as head()."""
     path = f"/v2/{repository}/manifests/{reference}"
-    answer = _ask(address, path, "GET")
-    if answer.status == 404:
+    answer = _found(address, path, "GET")
+    if answer is None:
         return None
-    if answer.status != 200:
-        raise TandemError(f"the registry {address} answers {answer.status} to GET {path}", hint=_hint(answer.status))
     try:
         value = json.loads(answer.body)
     except ValueError as error:
@@ -77,12 +73,8 @@ def manifest(address: str, repository: str, reference: str) -> Manifest | None:
 def blob(address: str, repository: str, digest: str) -> bytes | None:
     """A blob, whose content is not checked here; None if the registry has not got it. Raises as head()."""
     path = f"/v2/{repository}/blobs/{digest}"
-    answer = _ask(address, path, "GET")
-    if answer.status == 404:
-        return None
-    if answer.status != 200:
-        raise TandemError(f"the registry {address} answers {answer.status} to GET {path}", hint=_hint(answer.status))
-    return answer.body
+    answer = _found(address, path, "GET")
+    return None if answer is None else answer.body
 
 
 def missing(address: str, repository: str, digest: str) -> tuple[str, ...] | None:
@@ -104,6 +96,16 @@ def missing(address: str, repository: str, digest: str) -> tuple[str, ...] | Non
     except (OSError, ValueError) as error:
         raise _unreachable(address, error) from error
     return tuple(part for (_, part), status in zip(parts, statuses, strict=True) if status == 404)
+
+
+def _found(address: str, path: str, method: str) -> sockets.Answer | None:
+    """What the registry has at a path; None for 404. Raises TandemError for any other answer than 200."""
+    answer = _ask(address, path, method)
+    if answer.status not in (200, 404):
+        raise TandemError(
+            f"the registry {address} answers {answer.status} to {method} {path}", hint=_hint(answer.status)
+        )
+    return answer if answer.status == 200 else None
 
 
 def login(address: str) -> tuple[str, str] | None:

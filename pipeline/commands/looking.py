@@ -4,7 +4,6 @@ import getopt
 import json
 import os
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from typing import Any, ClassVar
@@ -12,9 +11,9 @@ from typing import Any, ClassVar
 from doit import loader
 from doit.cmd_base import Command
 from doit.cmdparse import CmdOption, CmdParse, CmdParseError
-from doit.exceptions import InvalidCommand, InvalidDodoFile, InvalidTask
 
-from pipeline.errors import ConfigError, Exit, TandemError
+from pipeline.commands import refusing
+from pipeline.errors import ConfigError, Exit
 from pipeline.graph.graph import Graph
 from pipeline.graph.task import Json
 
@@ -94,31 +93,16 @@ def none_of(words: Sequence[str], command: str) -> None:
 
 
 def worded(act: Callable[[], int]) -> int:
-    """The exit code of an act; every failure is one message and one hint on stderr, and a bug its traceback."""
-    if hasattr(sys.stdout, "reconfigure"):
-        # A file's name may hold what no encoding can write.
-        sys.stdout.reconfigure(errors="backslashreplace")
-    try:
+    """As refusing.worded(), for commands whose output others read."""
+
+    def flushed() -> int:
         code = act()
         sys.stdout.flush()
+        return code
+
+    try:
+        return refusing.worded(flushed)
     except BrokenPipeError:
         # The reader has seen enough; what Python flushes at its end must not complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.OK
-    except (InvalidCommand, InvalidDodoFile, InvalidTask) as error:
-        cause = error.__cause__
-        return _refuse(cause if isinstance(cause, TandemError) else ConfigError(str(error).strip()))
-    except TandemError as error:
-        return _refuse(error)
-    except KeyboardInterrupt:
-        sys.stderr.write("interrupted\n")
-        return Exit.INTERRUPTED
-    except Exception:
-        sys.stderr.write(f"this is a bug:\n{traceback.format_exc()}")
-        return Exit.BUG
-    return code
-
-
-def _refuse(error: TandemError) -> int:
-    sys.stderr.write(f"{error}\n" + (f"hint: {error.hint}\n" if error.hint else ""))
-    return error.code

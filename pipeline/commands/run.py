@@ -1,21 +1,17 @@
 """`doit run`, the command when none is named: brings tasks up to date, in threads, and ends with our exit codes."""
 
 import getopt
-import io
 import signal
-import sys
 import time
-import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 from doit import cmd_run
-from doit.cmdparse import CmdParseError
 from doit.control import TaskControl
-from doit.exceptions import InvalidCommand, InvalidDodoFile, InvalidTask
 
-from pipeline.errors import ConfigError, Exit, HostError, TandemError
+from pipeline.commands.refusing import worded
+from pipeline.errors import ConfigError, Exit, HostError
 from pipeline.graph.live import screen
 from pipeline.graph.names import resolve
 from pipeline.graph.nodb import NoDB
@@ -77,25 +73,9 @@ class Run(cmd_run.Run):  # type: ignore[misc]  # doit has no annotations
 
     def execute(self, params: Any, args: Sequence[str]) -> int:
         """Read dodo.py and run; every failure is worded here, and its exit code returned."""
-        for stream in (sys.stdout, sys.stderr):
-            # A file name need not be text, and a terminal need not know every character.
-            if isinstance(stream, io.TextIOWrapper):
-                stream.reconfigure(errors="backslashreplace")
         # Until tasks run, being told to end is the same from a terminal and from a service manager.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
-        try:
-            return int(super().execute(params, args))
-        except (CmdParseError, InvalidCommand, InvalidDodoFile, InvalidTask) as error:
-            cause = error.__cause__
-            return _refuse(cause if isinstance(cause, TandemError) else ConfigError(str(error).strip()))
-        except TandemError as error:
-            return _refuse(error)
-        except KeyboardInterrupt:
-            sys.stderr.write("interrupted\n")
-            return Exit.INTERRUPTED
-        except Exception:
-            sys.stderr.write(f"this is a bug:\n{traceback.format_exc()}")
-            return Exit.BUG
+        return worded(lambda: int(super(Run, self).execute(params, args)))
 
     def _execute(
         self,
@@ -163,8 +143,3 @@ def _sum(outcomes: list[Outcome], code: Exit, seconds: float) -> str:
         counts[str(outcome.end)] = counts.get(str(outcome.end), 0) + 1
     said = ", ".join(f"{count} {end}" for end, count in counts.items()) or "nothing to do"
     return f"{said} in {seconds:.2f} s" + (f"; exit {int(code)}" if code else "")
-
-
-def _refuse(error: TandemError) -> int:
-    sys.stderr.write(f"{error}\n" + (f"hint: {error.hint}\n" if error.hint else ""))
-    return error.code

@@ -39,7 +39,7 @@ IMAGE = Image(
     python=Python(version=HOST, requirements=("none",)),
     files="files",
     env={"A": "1"},
-    workdir="/work/here",
+    workdir="/srv/here",
 )
 DOCKERFILE = "FROM scratch\nADD base.tar workdir.tar /\n#: settings\n#: layers\nADD --link own.tar /\n"
 SITE = f"usr/local/lib/python{HOST}/dist-packages"
@@ -101,7 +101,7 @@ def test_the_digest_is_in_the_store_and_the_image_says_what_it_should(parts: Par
     assert found["RootFS"]["Layers"] == made["diff_ids"]
     assert (found["Os"], found["Architecture"], found["Created"]) == ("linux", "arm64", "2023-11-14T22:13:20Z")
     config = found["Config"]
-    assert (config["WorkingDir"], config["User"], config["Entrypoint"]) == ("/work/here", "", None)
+    assert (config["WorkingDir"], config["User"], config["Entrypoint"]) == ("/srv/here", "", None)
     assert "A=1" in config["Env"]
     assert config["Labels"] == build.labels("tiny", LOCK)
 

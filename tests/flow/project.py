@@ -27,6 +27,7 @@ PARTS = (
     "procs.py",
     "graph",
     "commands/__init__.py",
+    "commands/refusing.py",
     "commands/run.py",
 )
 ALL = ("first:x", "second:x", "third:x", "other:x")
