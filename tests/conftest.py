@@ -1,11 +1,19 @@
 """Unit tests start no process; engine tests need an engine, and say so by failing."""
 
+import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def signals_as_in_a_terminal() -> None:
+    """Whoever runs the tests in the background has these ignored, and what is started here would inherit that."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(autouse=True)
