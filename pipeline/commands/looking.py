@@ -1,6 +1,5 @@
 """What the looking commands share: options anywhere on the line, the graph of dodo.py, JSON, failures in words."""
 
-import getopt
 import json
 import os
 import sys
@@ -10,7 +9,7 @@ from typing import Any, ClassVar
 
 from doit import loader
 from doit.cmd_base import Command
-from doit.cmdparse import CmdOption, CmdParse, CmdParseError
+from doit.cmdparse import CmdOption, CmdParse
 
 from pipeline.commands import refusing
 from pipeline.errors import ConfigError, Exit
@@ -35,7 +34,12 @@ class Looking(Command):  # type: ignore[misc]  # doit has no annotations
         if "--help" in in_args or "-h" in in_args:
             print(self.help())
             return Exit.OK
-        return worded(lambda: int(self.execute(*self._parsed(in_args))))
+
+        def act() -> int:
+            options, words = refusing.parsed(self, in_args)
+            return int(self.execute(dict(options), words))
+
+        return worded(act)
 
     def execute(self, opt_values: Options, pos_args: list[str]) -> int:
         """Load the graph and answer; returns the exit code."""
@@ -49,15 +53,6 @@ class Looking(Command):  # type: ignore[misc]  # doit has no annotations
     def answer(self, graph: Graph, options: Options, words: list[str]) -> int:
         """What the command is for; returns the exit code. Raises TandemError."""
         raise NotImplementedError
-
-    def _parsed(self, in_args: Sequence[str]) -> tuple[Options, list[str]]:
-        parser = self.cmdparser
-        try:
-            found, words = getopt.gnu_getopt(list(in_args), parser.get_short(), parser.get_long())
-            options, _ = parser.parse([part for pair in found for part in pair if part])
-        except (getopt.GetoptError, CmdParseError) as error:
-            raise ConfigError(f"doit {self.name}: {error}".strip(), hint=f"doit help {self.name}") from error
-        return dict(options), words
 
 
 def load(task_loader: Any, given: Options) -> Graph:

@@ -1,10 +1,13 @@
 """How a command of ours ends when something is wrong: one message, one hint, the exit code of the failure."""
 
+import getopt
 import io
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
+from doit import doit_cmd
 from doit.cmdparse import CmdParseError
 from doit.exceptions import InvalidCommand, InvalidDodoFile, InvalidTask
 
@@ -41,3 +44,23 @@ def refuse(error: TandemError) -> int:
     """Say an expected failure; returns its exit code."""
     sys.stderr.write(f"{error}\n" + (f"hint: {error.hint}\n" if error.hint else ""))
     return error.code
+
+
+def parsed(command: Any, in_args: Sequence[str]) -> tuple[Any, list[str]]:
+    """The options and the words of a command of doit; options may stand anywhere, also after a task's name.
+
+    Raises ConfigError for an option that it does not have, and for a NAME=VALUE, which doit would take for a variable
+    that nothing here reads.
+    """
+    variables = dict(doit_cmd._CMDLINE_VARS or {})  # noqa: SLF001  # doit has no other way to list them
+    if variables:
+        name, value = next(iter(variables.items()))
+        raise ConfigError(f"'{name}={value}' is no task", hint="variables of the environment stand before the command")
+    parser = command.cmdparser
+    try:
+        found, words = getopt.gnu_getopt(list(in_args), parser.get_short(), parser.get_long())
+        options, _ = parser.parse([part for pair in found for part in pair if part])
+    except (getopt.GetoptError, CmdParseError) as error:
+        said = " ".join(str(error).split())
+        raise ConfigError(f"doit {command.name}: {said}", hint=f"doit help {command.name}") from error
+    return options, words

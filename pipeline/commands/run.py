@@ -1,16 +1,14 @@
 """`doit run`, the command when none is named: brings tasks up to date, in threads, and ends with our exit codes."""
 
-import getopt
 import signal
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 from doit import cmd_run
 from doit.control import TaskControl
 
-from pipeline.commands.refusing import worded
+from pipeline.commands.refusing import parsed, worded
 from pipeline.errors import ConfigError, Exit, HostError
 from pipeline.graph.live import screen
 from pipeline.graph.names import resolve
@@ -65,11 +63,16 @@ class Run(cmd_run.Run):  # type: ignore[misc]  # doit has no annotations
 
     def parse_execute(self, in_args: Sequence[str]) -> int:
         """Take options wherever they stand: `doit deploy -n 4` too."""
-        parser = self.cmdparser
-        with suppress(getopt.GetoptError):
-            options, tasks = getopt.gnu_getopt(list(in_args), parser.get_short(), parser.get_long())
-            in_args = [*(part for option in options for part in option if part), *tasks]
-        return int(super().parse_execute(in_args))
+        if "--help" in in_args or "-h" in in_args:
+            print(self.help())
+            return Exit.OK
+
+        def act() -> int:
+            options, words = parsed(self, in_args)
+            options.update(self.opt_vals)
+            return self.execute(options, words)
+
+        return worded(act)
 
     def execute(self, params: Any, args: Sequence[str]) -> int:
         """Read dodo.py and run; every failure is worded here, and its exit code returned."""

@@ -244,3 +244,8 @@ def test_help_and_the_list_of_commands_have_one_line_for_each(project: Looking) 
     for command in ("why", "status", "plan", "affected", "graph", "log", "forget", "gc", "schemas"):
         assert re.search(rf"^  -m {command} +\w.{{20,90}}$", out, re.MULTILINE), command
         assert f"-m {command}" in project.words("help", command)
+
+
+def test_a_variable_on_the_command_line_is_refused(project: Looking) -> None:
+    said = "'TOY=1' is no task\nhint: variables of the environment stand before the command\n"
+    assert project.refusal("why", "TOY=1", code=3) == said

@@ -62,6 +62,24 @@ def test_a_wrong_command_line_exits_with_3_and_no_traceback(project: Project, ar
     assert done.err
 
 
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("TOY=1",), "'TOY=1' is no task\nhint: variables of the environment stand before the command\n"),
+        (("-n", "1", "first", "TOY=1"), "'TOY=1' is no task\nhint: variables of the environment stand before"),
+        (("--nosuch",), "doit run: option --nosuch not recognized\nhint: doit help run\n"),
+        (("first", "--nosuch"), "doit run: option --nosuch not recognized\nhint: doit help run\n"),
+        (("-n", "x"), "doit run: "),
+    ],
+)
+def test_a_wrong_word_is_one_message_and_one_hint(project: Project, args: tuple[str, ...], said: str) -> None:
+    done = project.doit(*args)
+    assert (done.code, done.out) == (3, "")
+    assert done.err.startswith(said)
+    assert len(done.err.splitlines()) == 2
+    assert project.happened() == []
+
+
 def test_a_wrong_time_out_is_named(project: Project) -> None:
     done = project.doit(env={"TANDEM_LOCK_TIMEOUT": "soon"})
     assert done.code == 3
