@@ -27,8 +27,10 @@ PARTS = (
     "procs.py",
     "graph",
     "commands/__init__.py",
+    "commands/looking.py",
     "commands/refusing.py",
     "commands/run.py",
+    "commands/stock.py",
 )
 ALL = ("first:x", "second:x", "third:x", "other:x")
 

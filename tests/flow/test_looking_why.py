@@ -244,8 +244,19 @@ def test_help_and_the_list_of_commands_have_one_line_for_each(project: Looking) 
     for command in ("why", "status", "plan", "affected", "graph", "log", "forget", "gc", "schemas"):
         assert re.search(rf"^  -m {command} +\w.{{20,90}}$", out, re.MULTILINE), command
         assert f"-m {command}" in project.words("help", command)
+    for hidden in ("dumpdb", "ignore", "strace", "reset-dep"):
+        assert hidden not in out
+    for word in ("test", "set-up", "relock"):
+        assert f"\n  ./doitw {word}" in out
 
 
 def test_a_variable_on_the_command_line_is_refused(project: Looking) -> None:
     said = "'TOY=1' is no task\nhint: variables of the environment stand before the command\n"
     assert project.refusal("why", "TOY=1", code=3) == said
+
+
+@pytest.mark.parametrize("command", ["list", "help"])
+def test_a_reader_that_has_gone_is_no_failure_of(project: Looking, command: str) -> None:
+    script = f"(sleep 0.5; {sys.executable} -m doit {command}; echo $? >&2) | true"
+    done = project.doit(prefix=("sh", "-c", script, "sh"))
+    assert done.err == "0\n"

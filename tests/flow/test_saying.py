@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.flow.project import Project, ended, wait_for
+from tests.flow.project import ALL, Project, ended, wait_for
 
 
 @pytest.mark.parametrize(("kind", "code"), [("expected", 1), ("bug", 2), ("config", 3), ("host", 4), ("busy", 5)])
@@ -189,13 +189,21 @@ def test_a_task_of_doits_own_in_dodo_py_works_too(project: Project) -> None:
 def test_the_dependency_database_of_doit_is_never_written(project: Project) -> None:
     project.fresh()
     assert not list(project.root.glob(".doit*"))
-    assert project.doit("list", "--all", "-s").code == 0
+    assert project.doit("list", "--all").code == 0
     assert not list(project.root.glob(".doit*"))
 
 
-def test_doit_list_knows_what_is_up_to_date(project: Project) -> None:
-    project.fresh()
-    project.write("other.txt", "changed")
-    out = project.doit("list", "--all", "--status").out
-    assert re.search(r"^U\s+first:x", out, re.MULTILINE)
-    assert re.search(r"^R\s+other:x", out, re.MULTILINE)
+def test_doit_list_knows_the_tasks_and_points_to_their_states(project: Project) -> None:
+    assert re.findall(r"^\w+:x", project.doit("list", "--all").out, re.MULTILINE) == list(ALL)
+    done = project.doit("list", "-s")
+    assert (done.code, done.out, done.err) == (3, "", "doit list knows no states\nhint: doit status\n")
+    done = project.doit("list", "--nope")
+    assert (done.code, done.err) == (3, "doit list: option --nope not recognized\nhint: doit help list\n")
+
+
+@pytest.mark.parametrize("command", ["clean", "dumpdb", "ignore", "info", "reset-dep", "strace"])
+def test_a_command_that_means_the_database_of_doit_points_to_ours(project: Project, command: str) -> None:
+    done = project.doit(command, "first")
+    assert (done.code, done.out) == (3, "")
+    assert re.fullmatch(rf"doit {command} has no meaning here\nhint: .*\n", done.err)
+    assert not list(project.root.glob(".doit*"))

@@ -1,0 +1,117 @@
+"""doit's own commands here: `list` and `help` as they fit, and those that mean its database refused."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from doit import cmd_help, cmd_list
+from doit.cmd_base import Command
+
+from pipeline.commands.looking import worded
+from pipeline.commands.refusing import parsed, refuse
+from pipeline.errors import ConfigError, Exit
+
+DOITW = (
+    ("test [PYTEST'S ARGUMENTS]", "check the sources, then run the tests"),
+    ("set-up", "set up .venv and this machine, and end"),
+    ("relock IMAGE|tooling", "lock an image or the tooling anew, with the newest versions"),
+)
+
+
+class Refused(Command):  # type: ignore[misc]  # doit has no annotations
+    """A command of doit that would read or write doit's database, which is not used here."""
+
+    instead: ClassVar[str]
+    doc_description = "doit keeps no database here: what is up to date follows from artifacts/records/."
+
+    def parse_execute(self, in_args: Sequence[str]) -> int:  # noqa: ARG002  # whatever they are
+        """Say what to use."""
+        return refuse(ConfigError(f"doit {self.name} has no meaning here", hint=self.instead))
+
+
+class Clean(Refused):
+    """Would remove targets, and no task has any."""
+
+    name = "clean"
+    doc_purpose = "not used here: see gc and down"
+    instead = "doit gc removes what is old, doit down a cluster, doit forget results"
+
+
+class DumpDB(Refused):
+    """Would print the database."""
+
+    name = "dumpdb"
+    doc_purpose = "not used here: see status and why"
+    instead = "doit status --json, doit why TASK --json"
+
+
+class Ignore(Refused):
+    """Would note in the database that a task is to be skipped."""
+
+    name = "ignore"
+    doc_purpose = "not used here: no task can be ignored"
+    instead = "name the tasks to run; doit plan TASK says what that comes to"
+
+
+class Info(Refused):
+    """Would show doit's view of a task, which knows no inputs."""
+
+    name = "info"
+    doc_purpose = "not used here: see why"
+    instead = "doit why TASK"
+
+
+class ResetDep(Refused):
+    """Would take the present inputs for those of the last run."""
+
+    name = "reset-dep"
+    doc_purpose = "not used here: see why and forget"
+    instead = "doit why TASK says why it would run; nothing takes a result for one of other inputs"
+
+
+class Strace(Refused):
+    """Would trace a task's shell command, and no task has any."""
+
+    name = "strace"
+    doc_purpose = "not used here: see why"
+    instead = "doit why TASK lists the files that a task depends on"
+
+
+class List(cmd_list.List):  # type: ignore[misc]  # doit has no annotations
+    """doit's `list`, without states: doit knows two of the five."""
+
+    name = "list"
+
+    def parse_execute(self, in_args: Sequence[str]) -> int:
+        """List tasks; returns the exit code."""
+
+        def act() -> int:
+            options, words = parsed(self, in_args)
+            if options["status"]:
+                raise ConfigError("doit list knows no states", hint="doit status")
+            options.update(self.opt_vals)
+            return int(self.execute(options, words) or Exit.OK)
+
+        return worded(act)
+
+
+class Help(cmd_help.Help):  # type: ignore[misc]  # doit has no annotations
+    """doit's `help`, of the commands that are used here, with the words of ./doitw."""
+
+    name = "help"
+
+    def parse_execute(self, in_args: Sequence[str]) -> int:
+        """Print the help; returns the exit code."""
+
+        def act() -> int:
+            options, words = parsed(self, in_args)
+            options.update(self.opt_vals)
+            return int(self.execute(options, words) or Exit.OK)
+
+        return worded(act)
+
+    def print_usage(self, cmds: dict[str, Any]) -> None:
+        """One line for each command and each word of ./doitw."""
+        super().print_usage({name: command for name, command in cmds.items() if not issubclass(command, Refused)})
+        print("\nBefore doit is there")
+        for words, purpose in DOITW:
+            print(f"  ./doitw {words:<25}  {purpose}")
