@@ -1,5 +1,7 @@
 """`doit run`, the command when none is named: brings tasks up to date, in threads, and ends with our exit codes."""
 
+import os
+import re
 import signal
 import time
 from collections.abc import Sequence
@@ -11,6 +13,7 @@ from doit.control import TaskControl
 from pipeline.commands.refusing import parsed, worded
 from pipeline.errors import ConfigError, Exit, HostError
 from pipeline.graph.live import screen
+from pipeline.graph.locks import timeout
 from pipeline.graph.names import resolve
 from pipeline.graph.nodb import NoDB
 from pipeline.graph.outcome import Outcome, exit_code, write_report
@@ -91,6 +94,7 @@ class Run(cmd_run.Run):  # type: ignore[misc]  # doit has no annotations
         started, start = time.time(), time.monotonic()
         if num_process < 1:
             raise ConfigError(f"-n {num_process}: at least one task must be able to run")
+        _check_environment()
         asked = self._meant()
         control = self._control(asked, single=single)
         shown = screen(verbosity=verbosity)
@@ -138,6 +142,14 @@ class Run(cmd_run.Run):  # type: ignore[misc]  # doit has no annotations
                 # The tasks ended as they did; that the report is missing must be said, not change it.
                 shown.note(f"note: no report: {error}")
         shown.note(_sum(outcomes, code, seconds))
+
+
+def _check_environment() -> None:
+    """Refuse settings that some task would refuse later, or that none would read. Raises ConfigError."""
+    timeout()
+    mode = os.environ.get("TANDEM_LOCK", "")
+    if mode not in {"", "frozen", "upgrade"} and not re.fullmatch(r"upgrade:[^,\s]+(,[^,\s]+)*", mode):
+        raise ConfigError(f"TANDEM_LOCK={mode}: not one of frozen, upgrade, upgrade:NAME[,NAME]")
 
 
 def _sum(outcomes: list[Outcome], code: Exit, seconds: float) -> str:

@@ -1,6 +1,7 @@
 """One run at a time for each task: a file lock that says who holds it."""
 
 import fcntl
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -55,12 +56,15 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def timeout() -> float:
-    """Seconds to wait for another run. Raises ConfigError if TANDEM_LOCK_TIMEOUT is no number."""
+    """Seconds to wait for another run. Raises ConfigError if TANDEM_LOCK_TIMEOUT is no number of seconds."""
     text = os.environ.get(TIMEOUT) or "3600"
     try:
-        return float(text)
-    except ValueError as error:
-        raise ConfigError(f"{TIMEOUT}={text}: not a number of seconds") from error
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise ConfigError(f"{TIMEOUT}={text}: not a number of seconds", hint="0 does not wait at all")
+    return seconds
 
 
 def _wait(start: float, within: float, what: str, owner: str, log: Log) -> None:

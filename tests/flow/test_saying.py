@@ -80,10 +80,25 @@ def test_a_wrong_word_is_one_message_and_one_hint(project: Project, args: tuple[
     assert project.happened() == []
 
 
-def test_a_wrong_time_out_is_named(project: Project) -> None:
-    done = project.doit(env={"TANDEM_LOCK_TIMEOUT": "soon"})
-    assert done.code == 3
-    assert "TANDEM_LOCK_TIMEOUT=soon" in done.out
+@pytest.mark.parametrize("value", ["soon", "nan", "inf", "-1"])
+def test_a_wrong_time_out_is_named_also_if_nothing_has_to_run(project: Project, value: str) -> None:
+    project.fresh()
+    done = project.doit(env={"TANDEM_LOCK_TIMEOUT": value})
+    assert (done.code, done.out) == (3, "")
+    assert done.err.startswith(f"TANDEM_LOCK_TIMEOUT={value}: not a number of seconds\n")
+
+
+@pytest.mark.parametrize("value", ["nonsense", "upgrade:", "upgrade:a,,b", "upgraded", "frozen:a"])
+def test_a_wrong_mode_of_locking_is_named_also_if_nothing_has_to_run(project: Project, value: str) -> None:
+    project.fresh()
+    done = project.doit(env={"TANDEM_LOCK": value})
+    assert (done.code, done.out) == (3, "")
+    assert done.err == f"TANDEM_LOCK={value}: not one of frozen, upgrade, upgrade:NAME[,NAME]\n"
+
+
+@pytest.mark.parametrize("value", ["", "frozen", "upgrade", "upgrade:torch", "upgrade:torch,vllm"])
+def test_a_right_mode_of_locking_is_taken(project: Project, value: str) -> None:
+    assert project.doit("other", env={"TANDEM_LOCK": value}).code == 0
 
 
 def test_the_report_says_everything_about_each_task(project: Project) -> None:
