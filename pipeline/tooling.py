@@ -38,19 +38,26 @@ DOIT = """\
 #!/bin/sh
 '''exec' "${0%/*}/python" "$0" "$@"
 '''
-import os
-import sys
+try:
+    import os
+    import sys
 
-from doit.__main__ import main
+    from doit.__main__ import main
 
-root = os.getcwd()
-while root != "/" and not (os.path.isfile(root + "/dodo.py") and os.path.isdir(root + "/pipeline")):
-    root = os.path.dirname(root)
-if root != "/":
-    sys.path.insert(0, root)
-    if not {"-f", "--file", "-d", "--dir"} & set(sys.argv):
-        os.chdir(root)
-sys.exit(main())
+    os.environ.setdefault("TANDEM_CWD", os.getcwd())
+    root = os.getcwd()
+    while root != "/" and not (os.path.isfile(root + "/dodo.py") and os.path.isdir(root + "/pipeline")):
+        root = os.path.dirname(root)
+    if root != "/":
+        sys.path.insert(0, root)
+        if not {"-f", "--file", "-d", "--dir"} & set(sys.argv):
+            os.chdir(root)
+    if "" in sys.argv:
+        sys.stderr.write("ERROR: a word is empty\\n")  # doit does not expect one
+        sys.exit(3)
+    sys.exit(main())
+except KeyboardInterrupt:
+    raise SystemExit(130) from None  # while it starts; a command says more
 """
 
 

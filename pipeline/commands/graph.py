@@ -1,12 +1,13 @@
 """`doit graph`: the tasks and what they wait for, with their states, as text or as one HTML file."""
 
+import os
 from pathlib import Path
 from typing import Any, ClassVar
 
 from doit import loader
 
 from pipeline.commands.looking import JSON, Looking, Options, coloured, say
-from pipeline.errors import Exit
+from pipeline.errors import ConfigError, Exit
 from pipeline.graph.files import write_whole
 from pipeline.graph.graph import Graph
 from pipeline.graph.names import resolve
@@ -33,8 +34,7 @@ class GraphView(Looking):
         if options["html"]:
             from pipeline.graph.page import page
 
-            # Below the folder in which the command was given, which is not always dodo.py's.
-            file = Path(loader.initial_workdir or ".", options["html"])
+            file = _where(options["html"])
             write_whole(file, page(found, title=graph.root.resolve().name), sync=False)
         if options["json"]:
             say({"schema": SCHEMA, "tasks": [_json(seen) for seen in found.values()]})
@@ -43,6 +43,17 @@ class GraphView(Looking):
         else:
             print("\n".join(tree(graph, list(found), lambda name: _label(found[name]))))
         return Exit.OK
+
+
+def _where(named: str) -> Path:
+    """A file below the folder in which the command was given, which is not always dodo.py's.
+
+    Raises ConfigError if its folder is not there.
+    """
+    file = Path(os.environ.get("TANDEM_CWD") or loader.initial_workdir or ".", named)
+    if not file.parent.is_dir():
+        raise ConfigError(f"--html {named}: there is no folder {file.parent}", hint="make it first")
+    return file
 
 
 def _label(seen: Seen) -> str:

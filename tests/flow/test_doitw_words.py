@@ -3,11 +3,14 @@
 import os
 import shutil
 import subprocess  # the shell script itself is what is tested
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from tests.flow.project import REPOSITORY
+from pipeline import tooling
+from tests.flow.looking_project import Looking
+from tests.flow.project import REPOSITORY, Done, ended
 
 
 @pytest.fixture
@@ -21,7 +24,7 @@ def checkout(tmp_path: Path) -> Path:
         shutil.copy2(REPOSITORY / name, tmp_path / ".venv/tandem" / copy)
     (tmp_path / ".venv/tandem/root").write_text(f"{tmp_path}\n")
     python = tmp_path / ".venv/bin/python"
-    python.write_text('#!/bin/sh\nprintf "called with %s\\n" "$*"\n')
+    python.write_text('#!/bin/sh\nprintf "called with %s\\n" "$*"; echo "from $TANDEM_CWD"\n')
     python.chmod(0o755)
     return tmp_path
 
@@ -53,4 +56,39 @@ def test_pytest_takes_any_word(checkout: Path) -> None:
 def test_words_are_passed_on(checkout: Path) -> None:
     code, out, _ = doitw(checkout, "why", "build", "--json")
     assert code == 0
-    assert out == f"called with {checkout}/.venv/bin/doit why build --json\n"
+    assert out == f"called with {checkout}/.venv/bin/doit why build --json\nfrom {checkout}/elsewhere\n"
+
+
+@pytest.fixture
+def looking(tmp_path: Path) -> Looking:
+    """A project with the script that stands for doit's own."""
+    project = Looking(tmp_path / "toy")
+    project.write("bin/doit", tooling.DOIT)
+    return project
+
+
+def from_below(looking: Looking, *words: str, env: Mapping[str, str] | None = None) -> Done:
+    """Call the script in a sub-folder."""
+    script = os.fspath(looking.root / "bin/doit")
+    return ended(looking.start(*words, env=env, prefix=("sh", "-c", 'cd src && exec "$@"', "sh"), program=(script,)))
+
+
+def test_doit_works_from_a_folder_below_and_puts_files_there(looking: Looking) -> None:
+    done = from_below(looking, "graph", "--html", "x.html")
+    assert (done.code, done.err) == (0, "")
+    assert (looking.root / "src/x.html").exists()
+
+
+def test_doit_refuses_an_empty_word(looking: Looking) -> None:
+    done = from_below(looking, "why", "")
+    assert (done.code, done.out, done.err) == (3, "", "ERROR: a word is empty\n")
+
+
+@pytest.mark.parametrize("module", ["doit/__main__.py", "pipeline/commands/looking.py", "dodo.py"])
+def test_an_interrupt_while_doit_starts_shows_no_traceback(looking: Looking, module: str) -> None:
+    looking.write("early/doit/__init__.py", "")
+    looking.write(f"early/{module}" if module.startswith("doit") else module, "raise KeyboardInterrupt\n")
+    env = {"PYTHONPATH": f"{looking.root}/early"} if module.startswith("doit") else {}
+    done = from_below(looking, "status", env=env)
+    assert (done.code, done.out) == (130, "")
+    assert done.err in {"", "interrupted\n"}

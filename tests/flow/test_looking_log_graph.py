@@ -114,6 +114,18 @@ def test_the_page_lies_where_the_command_was_given(project: Looking) -> None:
     assert not (project.root / "src/x.html").exists()
 
 
+def test_the_page_lies_below_the_folder_that_doitw_was_called_from(project: Looking) -> None:
+    done = project.doit("graph", "--html", "x.html", env={"TANDEM_CWD": f"{project.root}/src"})
+    assert done.code == 0, done.err
+    assert (project.root / "src/x.html").exists()
+    assert not (project.root / "x.html").exists()
+
+
 def test_a_page_that_cannot_be_written_is_one_message(project: Looking) -> None:
-    project.write("file", "")
-    assert "file/x.html: cannot be written" in project.refusal("graph", "--html", "file/x.html", code=4)
+    assert "src: cannot be written" in project.refusal("graph", "--html", "src", code=4)
+
+
+def test_no_folder_is_made_for_a_page(project: Looking) -> None:
+    said = project.refusal("graph", "--html", "new/x.html", code=3)
+    assert said == f"--html new/x.html: there is no folder {project.root}/new\nhint: make it first\n"
+    assert not (project.root / "new").exists()
