@@ -5,7 +5,7 @@ A mistake is reported with file, line and key, and with the nearest name that wo
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,15 +14,16 @@ import msgspec
 import yaml
 
 from pipeline.errors import ConfigError
-from pipeline.models import Cluster, Image, Pipeline
+from pipeline.models import NAME, NAME_WORDS, Cluster, Image, Pipeline
 from pipeline.nearest import nearest
+from pipeline.sensible import Fault, Key, image_faults, pipeline_faults
 
 _SAFE: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _BOOL = "tag:yaml.org,2002:bool"
 PIPELINE = "pipeline.yaml"
 LOCAL = "pipeline.local.yaml"
 IMAGES = "dockerfiles"
-Key = tuple[str | int, ...]
+RESERVED = ("registry",)  # lock:registry is the local registry's own
 
 
 class _Loader(_SAFE):  # type: ignore[misc]  # chosen at run time
@@ -63,38 +64,47 @@ class Source:
 
 def load(root: Path) -> Config:
     """Read and check the whole configuration below `root`. Raises ConfigError."""
-    images = {folder.name: _image(root, folder) for folder in sorted((root / IMAGES).glob("*/")) if _is_image(folder)}
-    sources = [read(root / PIPELINE)]
+    images = dict(_images(root))
+    sources = [read(root / PIPELINE, root)]
     if (root / LOCAL).exists():
-        sources.insert(0, read(root / LOCAL))
+        sources.insert(0, read(root / LOCAL, root))
     value: Any = {}
     for source in reversed(sources):
         value = _laid_over(value, source.value)
     pipeline: Pipeline = _convert(value, Pipeline, sources, root)
-    _check_names(pipeline, images, sources, root)
+    _refuse(pipeline_faults(pipeline, images), sources, root)
     return Config(root, pipeline, images)
 
 
-def read(file: Path) -> Source:
-    """Parse one YAML file; a key that stands twice is an error. Raises ConfigError."""
-    try:
-        text = file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{file.name}: cannot be read: {error.strerror}", hint=f"it is expected at {file}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{file.name}: not UTF-8 at byte {error.start}") from error
+def read(file: Path, root: Path) -> Source:
+    """Parse one YAML file below `root`; a key that stands twice is an error. Raises ConfigError."""
+    name = file.relative_to(root).as_posix()
     lines: dict[Key, int] = {}
     try:
+        data = file.read_bytes()
+        text = data.decode()
         node = yaml.compose(text, Loader=_Loader)
         if node is not None:
-            _index(node, (), lines, file)
+            _index(node, (), lines, name)
         value = yaml.load(text, Loader=_Loader)
+    except OSError as error:
+        hint = (
+            f"it is expected at {file}" if isinstance(error, FileNotFoundError) else "./doitw must be able to read it"
+        )
+        raise ConfigError(f"{name}: cannot be read: {error.strerror}", hint=hint) from error
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise ConfigError(f"{name}:{line}: not UTF-8 at byte {error.start}", hint="save the file as UTF-8") from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        where = f"{file.name}:{mark.line + 1}" if mark else file.name
-        raise ConfigError(f"{where}: not valid YAML: {error.problem or error.context}") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{file.name}: not valid YAML: {error}") from error
+        where = f"{name}:{mark.line + 1}" if mark else name
+        hint = "look at brackets, quotes and indentation there and in the line above"
+        raise ConfigError(f"{where}: not valid YAML: {error.problem or error.context}", hint=hint) from error
+    except RecursionError as error:
+        raise ConfigError(f"{name}: nested too deeply", hint="an alias (*name) inside its own anchor?") from error
+    except (yaml.YAMLError, ValueError) as error:
+        said = " ".join(str(error).split())
+        raise ConfigError(f"{name}: not valid YAML: {said}", hint="put dates and odd text in quotes") from error
     return Source(file, {} if value is None else value, lines)
 
 
@@ -106,43 +116,33 @@ def schemas() -> Mapping[str, str]:
     }
 
 
-def _is_image(folder: Path) -> bool:
-    return folder.is_dir() and (folder / "image.yaml").exists()
+def _images(root: Path) -> Iterator[tuple[str, Image]]:
+    """Every folder below dockerfiles/ but hidden ones: each is an image, and is named as it."""
+    for folder in sorted((root / IMAGES).glob("*/")):
+        if folder.name.startswith("."):
+            continue
+        where = f"{IMAGES}/{folder.name}"
+        if not re.fullmatch(NAME, folder.name):
+            raise ConfigError(f"{where}: {folder.name!r} is not {NAME_WORDS}", hint="rename the folder")
+        if folder.name in RESERVED:
+            raise ConfigError(f"{where}: {folder.name!r} is a word of Tandem's own", hint="rename the folder")
+        for wanted in ("image.yaml", "Dockerfile"):
+            if not (folder / wanted).is_file():
+                hint = f"every folder below {IMAGES}/ is an image: write the file, or move the folder elsewhere"
+                raise ConfigError(f"{where}/{wanted}: there is no such file", hint=hint)
+        yield folder.name, _image(root, folder)
 
 
 def _image(root: Path, folder: Path) -> Image:
-    source = read(folder / "image.yaml")
+    source = read(folder / "image.yaml", root)
     image: Image = _convert(source.value, Image, [source], root)
-    folders: list[tuple[Key, str | None]] = [(("files",), image.files), (("smoke", "config"), image.smoke.config)]
-    folders += [(("distributions", i), name) for i, name in enumerate(image.distributions)]
-    for key, name in folders:
-        if name is not None and not (folder / name).is_dir():
-            raise ConfigError(
-                f"{_where(key, [source], root)}: no folder {name!r}",
-                hint=f"it is looked for in {folder.relative_to(root)}/",
-            )
+    _refuse(image_faults(image, folder), [source], root)
     return image
 
 
-def _check_names(pipeline: Pipeline, images: Mapping[str, Image], sources: list[Source], root: Path) -> None:
-    if pipeline.default not in pipeline.clusters:
-        where = _where(("default",), sources, root)
-        raise ConfigError(
-            f"{where}: no cluster is called {pipeline.default!r}", hint=nearest(pipeline.default, pipeline.clusters)
-        )
-    host, _, port = pipeline.registry.address.rpartition(":")
-    if not host or not port.isdigit():
-        where = _where(("registry", "address"), sources, root)
-        raise ConfigError(f"{where}: {pipeline.registry.address!r} is not host:port", hint="as in 127.0.0.1:5000")
-    for name, cluster in pipeline.clusters.items():
-        key: Key = ("clusters", name)
-        if cluster.image not in images:
-            where = _where((*key, "image"), sources, root)
-            raise ConfigError(f"{where}: no image is called {cluster.image!r}", hint=nearest(cluster.image, images))
-        names = [node.name for node in cluster.nodes]
-        for i, node in enumerate(names):
-            if node in names[:i]:
-                raise ConfigError(f"{_where((*key, 'nodes', i), sources, root)}: two nodes are called {node!r}")
+def _refuse(found: Iterable[Fault], sources: list[Source], root: Path) -> None:
+    for key, said, hint in found:
+        raise ConfigError(f"{_where(key, sources, root)}: {said}", hint=hint)
 
 
 def _laid_over(below: Any, above: Any) -> Any:
@@ -151,16 +151,17 @@ def _laid_over(below: Any, above: Any) -> Any:
     return above
 
 
-def _index(node: yaml.Node, key: Key, lines: dict[Key, int], file: Path) -> None:
+def _index(node: yaml.Node, key: Key, lines: dict[Key, int], file: str) -> None:
     lines.setdefault(key, node.start_mark.line + 1)
     if isinstance(node, yaml.MappingNode):
-        seen: set[str] = set()
+        seen: set[str | int] = set()
         for name, value in node.value:
             inner = (*key, str(name.value))
             lines[inner] = name.start_mark.line + 1
-            if name.value in seen:
-                raise ConfigError(f"{file.name}:{lines[inner]}: the key {name.value!r} stands twice")
-            seen.add(name.value)
+            if inner[-1] in seen:
+                hint = "keep one of both: YAML would pass over the first"
+                raise ConfigError(f"{file}:{lines[inner]}: the key {inner[-1]!r} stands twice", hint=hint)
+            seen.add(inner[-1])
             _index(value, inner, lines, file)
     elif isinstance(node, yaml.SequenceNode):
         for i, value in enumerate(node.value):
@@ -176,7 +177,7 @@ def _convert(value: Any, shape: type[Any], sources: list[Source], root: Path) ->
 
         for key, said, hint in faults(value, shape):
             raise ConfigError(f"{_where(key, sources, root)}: {said}", hint=hint) from error
-        raise ConfigError(f"{sources[0].file.name}: {error}") from error
+        raise ConfigError(f"{sources[0].file.relative_to(root)}: {error}") from error
 
 
 def _where(key: Key, sources: list[Source], root: Path) -> str:

@@ -7,9 +7,25 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, field
 
+
+def worded(pattern: str, words: str) -> Meta:
+    """A pattern, and what a text is that fits it, for messages and editors."""
+    return Meta(pattern=pattern, description=words, extra={"words": words})
+
+
+# A component of a Docker reference: of more than one separator in a row, only -- and __ are such.
+NAME = r"^[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*$"
+NAME_WORDS = "a name of lower-case letters and digits, with single - _ . between them"
 Name = Annotated[
-    str, Meta(pattern=r"^[a-z0-9]([a-z0-9_.-]*[a-z0-9])?$", description="lower-case letters, digits, - _ .")
+    str, Meta(pattern=NAME, max_length=63, description=NAME_WORDS, extra={"words": f"{NAME_WORDS}, at most 63 long"})
 ]
+Filled = Annotated[str, worded(r"\S", "some text")]
+Variable = Annotated[str, worded("^[A-Za-z_][A-Za-z0-9_]*$", "a variable's name: letters, digits and _")]
+Word = Annotated[str, worded(r"^[^\0]*$", "text without NUL characters")]
+Package = Annotated[str, worded("^[a-z0-9][a-z0-9+.-]*$", "a Debian package's name, as in libnuma1")]
+Suite = Annotated[str, worded("^[a-z][a-z0-9-]*$", "a Debian suite's name, as in trixie")]
+Module = Annotated[str, worded(r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$", "a module's name, as in torch.distributed")]
+Absolute = Annotated[str, worded(r"^/[^\0\n]*$", "an absolute path, as in /workspace")]
 Positive = Annotated[int, Meta(ge=1)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
 
@@ -21,17 +37,17 @@ class Strict(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 class DebianBase(Strict, frozen=True, kw_only=True):
     """A root filesystem made from Debian packages, extracted and never configured."""
 
-    debian: Annotated[str, Meta(description="the suite, as in trixie")]
-    packages: Annotated[tuple[str, ...], Meta(min_length=1, description="binary packages; dependencies follow")]
+    debian: Suite
+    packages: Annotated[tuple[Package, ...], Meta(min_length=1, description="binary packages; dependencies follow")]
 
 
 class Python(Strict, frozen=True, kw_only=True):
     """The Python packages of the image."""
 
-    version: Annotated[str, Meta(pattern=r"^3\.\d+$", description="the interpreter of the base, as in 3.13")]
+    version: Annotated[str, worded(r"^3\.\d+$", "the version of the base's interpreter, as in 3.13")]
     requirements: Annotated[tuple[str, ...], Meta(min_length=1, description="PEP 508 requirements")]
     constraints: tuple[str, ...] = ()
-    cutoff: Annotated[str, Meta(pattern=r"^\d{4}-\d\d-\d\d$")] | None = None
+    cutoff: Annotated[str, worded(r"^\d{4}-\d\d-\d\d$", "a date, as in 2026-01-31")] | None = None
 
 
 class Alias(Strict, frozen=True, kw_only=True):
@@ -46,7 +62,7 @@ class Alias(Strict, frozen=True, kw_only=True):
 class Smoke(Strict, frozen=True, kw_only=True):
     """What the finished image must be able to do."""
 
-    imports: tuple[str, ...] = ()
+    imports: tuple[Module, ...] = ()
     architectures: Annotated[
         tuple[str, ...], Meta(description="model classes that vLLM's registry must list and load")
     ] = ()
@@ -68,8 +84,8 @@ class Image(Strict, frozen=True, kw_only=True):
         tuple[str, ...], Meta(description="our own pure-Python distributions: folders below the image's own")
     ] = ()
     files: Annotated[str | None, Meta(description="folder below the image's own, laid over the root as it is")] = None
-    env: dict[str, str] = field(default_factory=dict)
-    workdir: str = "/workspace/vllm"
+    env: dict[Variable, Word] = field(default_factory=dict)
+    workdir: Absolute = "/workspace/vllm"
     smoke: Smoke = field(default_factory=Smoke)
 
 
@@ -101,11 +117,11 @@ class Node(Strict, frozen=True, kw_only=True):
 class Serve(Strict, frozen=True, kw_only=True):
     """What the cluster serves, and how vLLM is started."""
 
-    model: Annotated[str, Meta(description="tiny (made by Tandem), or a folder on the nodes")] = "tiny"
-    name: str = "tiny"
+    model: Annotated[str, Meta(description="tiny (made by Tandem), or an absolute path on the nodes")] = "tiny"
+    name: Filled = "tiny"
     port: Port = 8000
-    args: Annotated[tuple[str, ...], Meta(description="further arguments of vllm serve")] = ()
-    env: dict[str, str] = field(default_factory=dict)
+    args: Annotated[tuple[Word, ...], Meta(description="further arguments of vllm serve")] = ()
+    env: dict[Variable, Word] = field(default_factory=dict)
     within: Annotated[int, Meta(ge=1, description="seconds until /health must answer")] = 1800
 
 
@@ -126,4 +142,4 @@ class Pipeline(Strict, frozen=True, kw_only=True):
 
     default: Annotated[str, Meta(description="the cluster that a bare `doit deploy` means")]
     registry: Registry = field(default_factory=Registry)
-    clusters: dict[str, Cluster]
+    clusters: dict[Name, Cluster]

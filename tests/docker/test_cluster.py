@@ -314,6 +314,7 @@ def checkout(target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     }
     (tmp_path / "dockerfiles" / "x").mkdir(parents=True)
     (tmp_path / "dockerfiles" / "x" / "image.yaml").write_text(json.dumps(image))
+    (tmp_path / "dockerfiles" / "x" / "Dockerfile").write_text("")
     (tmp_path / "pipeline.yaml").write_text(json.dumps({"default": target.name, "clusters": {target.name: cluster}}))
     monkeypatch.chdir(tmp_path / "dockerfiles")
 

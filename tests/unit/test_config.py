@@ -1,10 +1,11 @@
 """A mistake in the configuration is named by file, line and key, with the nearest right name."""
 
+import json
 from pathlib import Path
 
 import pytest
 
-from pipeline import config
+from pipeline import config, sensible
 from pipeline.errors import ConfigError
 
 PIPELINE = """\
@@ -31,12 +32,16 @@ python:
 files: files
 """
 
+IN_IMAGE = "dockerfiles/cpu/image.yaml"
+PORT = "port: 8000"
+
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     folder = tmp_path / "dockerfiles" / "cpu"
     (folder / "files").mkdir(parents=True)
     (folder / "image.yaml").write_text(IMAGE)
+    (folder / "Dockerfile").write_text("FROM scratch\n")
     (tmp_path / "pipeline.yaml").write_text(PIPELINE)
     return tmp_path
 
@@ -52,25 +57,49 @@ def test_what_is_written_is_what_is_read(root: Path) -> None:
     ("file", "right", "wrong", "where", "hint"),
     [
         ("pipeline.yaml", "executor: ray", "executer: ray", "pipeline.yaml:6: clusters.local.executer", "'executor'"),
-        ("pipeline.yaml", "executor: ray", "executor: mp", "pipeline.yaml:6: clusters.local.executor", ""),
-        ("pipeline.yaml", "accelerators: 1", "accelerators: 0", "pipeline.yaml:7: clusters.local.accelerators", ""),
-        ("pipeline.yaml", "accelerators: 1", "accelerators: true", "True is not a whole number", ""),
+        ("pipeline.yaml", "executor: ray", "executor: mp", "executor: 'mp' is not one of ray, none", "known here"),
+        ("pipeline.yaml", "executor: ray", "executor: rya", "pipeline.yaml:6: clusters.local.executor", "'ray'"),
+        ("pipeline.yaml", "accelerators: 1", "accelerators: 0", "local.accelerators: 0 is not at least 1", ""),
+        ("pipeline.yaml", "accelerators: 1", "accelerators:", "accelerators: null is not a whole number", "empty"),
+        ("pipeline.yaml", "accelerators: 1", "accelerators: true", "true is not a whole number", ""),
         ("pipeline.yaml", "5000\"}", "5000\", serve: yes}", "'yes' is not true or false", ""),
-        ("pipeline.yaml", "5000\"}", "5000\", records: on}", "'on' does not fit ^(off|pull|push)$", ""),
+        ("pipeline.yaml", "5000\"}", "5000\", records: on}", "'on' is not one of off, pull, push", ""),
         ("pipeline.yaml", "default: local", "default: lokal", "pipeline.yaml:1: default", "'local'"),
         ("pipeline.yaml", "image: cpu", "image: cpo", "pipeline.yaml:5: clusters.local.image", "'cpu'"),
         ("pipeline.yaml", "name: worker", "name: head", "two nodes are called 'head'", ""),
-        ("pipeline.yaml", "port: 8000", "port: 80000", "pipeline.yaml:12: clusters.local.serve.port", ""),
+        ("pipeline.yaml", PORT, "port: 80000", "pipeline.yaml:12: clusters.local.serve.port", ""),
         ("pipeline.yaml", '"256"', "256", "pipeline.yaml:13: clusters.local.serve.args[1]", "quotes"),
         ("pipeline.yaml", '{A: "1"}', "{A: 1}", "pipeline.yaml:14: clusters.local.serve.env.A", "quotes"),
         ("pipeline.yaml", "127.0.0.1:5000", "127.0.0.1", "registry.address", "127.0.0.1:5000"),
-        ("pipeline.yaml", "image: cpu", "image: cpu\n    image: cpu", "pipeline.yaml:6: the key 'image'", ""),
+        ("pipeline.yaml", "image: cpu", "image: cpu\n    image: cpu", "pipeline.yaml:6: the key 'image'", "keep one"),
         ("pipeline.yaml", "default: local", "default: [local", "not valid YAML", ""),
-        ("pipeline.yaml", PIPELINE, "", "the key 'default' is missing", ""),
+        ("pipeline.yaml", PIPELINE, "", "the key 'default' is missing", "add default:"),
         ("pipeline.yaml", PIPELINE, "- a list", "is not a mapping", ""),
-        ("dockerfiles/cpu/image.yaml", '"3.13"', "3.13", "dockerfiles/cpu/image.yaml:3: python.version", "quotes"),
-        ("dockerfiles/cpu/image.yaml", "debian:", "debain:", "dockerfiles/cpu/image.yaml:1: base.debain", "'debian'"),
-        ("dockerfiles/cpu/image.yaml", "files: files", "files: fils", "cpu/image.yaml:5: files", "dockerfiles/cpu/"),
+        ("pipeline.yaml", "  local:", "  Local:", "'Local' is not a name of lower-case letters", ""),
+        ("pipeline.yaml", "name: worker", f"name: {64 * 'w'}", "at most 63 long", ""),
+        ("pipeline.yaml", "name: worker", f"name: {60 * 'w'}", "longer than 63 characters", "shorten"),
+        ("pipeline.yaml", "name: worker", 'name: worker\n        address: ""', "[1].address: '' is not", "leave"),
+        ("pipeline.yaml", PORT, PORT + "\n      name: ''", "serve.name: '' is not some text", ""),
+        ("pipeline.yaml", '{A: "1"}', '{A-B: "1"}', "pipeline.yaml:14: clusters.local.serve.env.A-B", ""),
+        ("pipeline.yaml", '{A: "1"}', '{A: "\\0"}', "pipeline.yaml:14: clusters.local.serve.env.A", ""),
+        ("pipeline.yaml", PORT, PORT + "\n      model: tinny", "yaml:13: clusters.local.serve.model", "'tiny'"),
+        ("pipeline.yaml", PORT, PORT + "\n      model: ''", "'' is neither tiny nor an absolute path", "absolute"),
+        ("pipeline.yaml", PORT, "port: 5000", "pipeline.yaml:12: clusters.local.serve.port", "another"),
+        ("pipeline.yaml", "--max-model-len", "--port=9", "serve.args[0]: Tandem gives --port itself", "serve.port"),
+        ("pipeline.yaml", "--max-model-len", "-tp", "serve.args[0]: Tandem gives -tp itself", "accelerators"),
+        ("pipeline.yaml", "--max-model-len", "--served_model_name", "gives --served-model-name itself", "serve.name"),
+        (IN_IMAGE, "files: files", "files: /etc", "cpu/image.yaml:5: files: '/etc'", "as seen from"),
+        (IN_IMAGE, "files: files", "files: ../cpu", "cpu/image.yaml:5: files: '../cpu'", "as seen from"),
+        (IN_IMAGE, "files: files", "smoke: {imports: [a b]}", "smoke.imports[0]: 'a b' is not a module's name", ""),
+        (IN_IMAGE, "files: files", "workdir: here", "workdir: 'here' is not an absolute path", ""),
+        (IN_IMAGE, "[bash]", "[Bash]", "base.packages[0]: 'Bash' is not a Debian package's name", ""),
+        (IN_IMAGE, "trixie", "tri xie", "base.debian: 'tri xie' is not a Debian suite's name", ""),
+        (IN_IMAGE, "files: files", "files: [files", "cpu/image.yaml:6: not valid YAML", "brackets"),
+        (IN_IMAGE, "files: files", "files: files\nfiles: files", "cpu/image.yaml:6: the key", "keep"),
+        (IN_IMAGE, "files: files", "env: &a {x: *a}", "cpu/image.yaml", "alias"),
+        (IN_IMAGE, '"3.13"', "3.13", "dockerfiles/cpu/image.yaml:3: python.version", "quotes"),
+        (IN_IMAGE, "debian:", "debain:", "dockerfiles/cpu/image.yaml:1: base.debain", "'debian'"),
+        (IN_IMAGE, "files: files", "files: fils", "cpu/image.yaml:5: files", "dockerfiles/cpu/"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_named(root: Path, file: str, right: str, wrong: str, where: str, hint: str) -> None:
@@ -121,3 +150,118 @@ def test_off_is_a_word_and_not_a_boolean(root: Path, word: str) -> None:
     (root / "pipeline.yaml").write_text(text)
     registry = config.load(root).pipeline.registry
     assert (registry.records, registry.serve) == (word, True)
+
+
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1:1", "[::1]:5000", "registry.example:65535", "localhost:5000", "my_registry:80"]
+)
+def test_an_address_is_host_and_port(address: str) -> None:
+    assert sensible.address_fault(address) is None
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *(
+            "",
+            ":5000",
+            "host",
+            "host:",
+            "host:0",
+            "host:65536",
+            "host:5x",
+            "host:٣",
+            "http://host:5000",
+            "host:5000/v2",
+        ),
+        *(
+            "ho st:5000",
+            " host:5000",
+            "host:5000\n",
+            "::1:5000",
+            "[::1:5000",
+            "[::x]:5000",
+            "300.1.1.1:5000",
+            "1.2.3:5",
+        ),
+        *("-host:5000", "a..b:5000", "tcp://host:5000"),
+    ],
+)
+def test_anything_else_is_no_address(root: Path, address: str) -> None:
+    (root / "pipeline.yaml").write_text(PIPELINE.replace('"127.0.0.1:5000"', json.dumps(address)))
+    with pytest.raises(ConfigError, match=r"^pipeline\.yaml:2: registry\.address: .* is not host:port") as caught:
+        config.load(root)
+    assert "as in" in caught.value.hint
+
+
+def test_a_password_in_an_address_is_refused_and_not_repeated(root: Path) -> None:
+    (root / "pipeline.yaml").write_text(PIPELINE.replace("127.0.0.1:5000", "me:geheim@127.0.0.1:5000"))
+    with pytest.raises(ConfigError, match="holds a user or a password") as caught:
+        config.load(root)
+    assert "geheim" not in f"{caught.value} {caught.value.hint}"
+    assert "docker login" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["local", "ssh://me@spark-1", "ssh://spark-1:22", "tcp://10.0.0.1:2375", "unix:///run/docker.sock"]
+)
+def test_an_endpoint_is_local_or_a_docker_host(endpoint: str) -> None:
+    assert sensible.endpoint_fault(endpoint) is None
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    ["", "locl", "spark-1", "http://spark-1", "ssh://", "ssh://a b", "unix://", "tcp://h:99999", "ssh://me:pw@spark-1"],
+)
+def test_anything_else_is_no_endpoint(endpoint: str) -> None:
+    fault = sensible.endpoint_fault(endpoint)
+    assert fault is not None
+    assert "pw@" not in fault[0]
+    assert fault[1]
+
+
+def test_two_clusters_of_this_machine_may_not_publish_one_port(root: Path) -> None:
+    other = "  other:\n    image: cpu\n    nodes: [{name: head}]\n"
+    (root / "pipeline.yaml").write_text(PIPELINE + other)
+    with pytest.raises(ConfigError, match=r"clusters\.other\.serve\.port: port 8000 .* by the cluster local"):
+        config.load(root)
+    elsewhere = other.replace("{name: head}", "{name: head, endpoint: ssh://spark-1, address: 10.0.0.1}")
+    (root / "pipeline.yaml").write_text(PIPELINE + elsewhere)
+    assert set(config.load(root).pipeline.clusters) == {"local", "other"}
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        ("dockerfiles/Gpu/image.yaml", "dockerfiles/Gpu: 'Gpu' is not a name"),
+        ("dockerfiles/a..b/image.yaml", r"dockerfiles/a\.\.b: 'a\.\.b' is not a name"),
+        ("dockerfiles/registry/image.yaml", "dockerfiles/registry: 'registry' is a word"),
+        ("dockerfiles/gpu/notes", r"dockerfiles/gpu/image\.yaml: there is no such file"),
+        ("dockerfiles/gpu/image.yaml", "dockerfiles/gpu/Dockerfile: there is no such file"),
+    ],
+)
+def test_a_folder_that_is_no_image_is_named(root: Path, made: str, said: str) -> None:
+    (root / made).parent.mkdir()
+    (root / made).write_text(IMAGE)
+    with pytest.raises(ConfigError, match=said) as caught:
+        config.load(root)
+    assert caught.value.hint
+
+
+def test_hidden_folders_and_files_beside_images_are_passed_over(root: Path) -> None:
+    (root / "dockerfiles" / ".cache").mkdir()
+    (root / "dockerfiles" / "README.md").write_text("")
+    assert list(config.load(root).images) == ["cpu"]
+
+
+def test_a_missing_image_says_which_there_are(root: Path) -> None:
+    (root / "pipeline.yaml").write_text(PIPELINE.replace("image: cpu", "image: spark"))
+    with pytest.raises(ConfigError) as caught:
+        config.load(root)
+    assert caught.value.hint == "folders in dockerfiles/: cpu"
+
+
+def test_what_is_not_utf8_is_named_by_its_line(root: Path) -> None:
+    (root / "dockerfiles" / "cpu" / "image.yaml").write_bytes(b"base:\n  debian: \xff\n")
+    with pytest.raises(ConfigError, match=r"^dockerfiles/cpu/image\.yaml:2: not UTF-8"):
+        config.load(root)

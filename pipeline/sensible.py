@@ -1,0 +1,176 @@
+"""What no model of a single value can say: addresses that a program can dial, and parts that must fit together."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from urllib.parse import urlsplit
+
+from pipeline.models import Cluster, Image, Node, Pipeline
+from pipeline.nearest import nearest
+
+Key = tuple[str | int, ...]
+Fault = tuple[Key, str, str]
+"""The key, what is wrong there, and a hint."""
+
+LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?")
+PORT = re.compile(r"[1-9][0-9]{0,4}")
+TINY = "tiny"
+ENDPOINTS = ("ssh", "tcp", "unix")
+LONGEST = 63  # characters of a host name: a container's name is its host's
+GIVEN = {
+    "--model": "serve.model",
+    "--served-model-name": "serve.name",
+    "--port": "serve.port",
+    "--host": "nodes (the first one's address)",
+    "--tensor-parallel-size": "nodes and accelerators",
+    "-tp": "nodes and accelerators",
+    "--distributed-executor-backend": "executor",
+    "--nnodes": "nodes",
+    "-n": "nodes",
+    "--node-rank": "nodes",
+    "-r": "nodes",
+    "--master-addr": "nodes",
+    "--master-port": "nodes",
+    "--headless": "nodes",
+}
+"""The arguments of vllm serve that follow from keys of pipeline.yaml."""
+
+
+def pipeline_faults(pipeline: Pipeline, images: Mapping[str, Image]) -> Iterator[Fault]:
+    """Every fault of a pipeline.yaml whose single values fit; `images` by folder name."""
+    if pipeline.default not in pipeline.clusters:
+        hint = nearest(pipeline.default, pipeline.clusters)
+        yield ("default",), f"no cluster is called {pipeline.default!r}", hint
+    if fault := address_fault(pipeline.registry.address):
+        yield ("registry", "address"), *fault
+    for name, cluster in pipeline.clusters.items():
+        for key, said, hint in _cluster(name, cluster, images):
+            yield ("clusters", name, *key), said, hint
+    yield from _ports(pipeline)
+
+
+def image_faults(image: Image, folder: Path) -> Iterator[Fault]:
+    """Every fault of an image.yaml whose single values fit; `folder` is the image's own."""
+    folders: list[tuple[Key, str | None]] = [(("files",), image.files), (("smoke", "config"), image.smoke.config)]
+    folders += [(("distributions", i), name) for i, name in enumerate(image.distributions)]
+    for key, name in folders:
+        if name is None:
+            continue
+        if not _is_inside(name):
+            yield key, f"{name!r} is not a folder below the image's own", "write it as seen from the image's folder"
+        elif not (folder / name).is_dir():
+            yield key, f"no folder {name!r}", f"it is looked for in dockerfiles/{folder.name}/"
+
+
+def address_fault(address: str) -> tuple[str, str] | None:
+    """What is wrong with a registry's host:port, and a hint; the host may be a name, IPv4, or IPv6 in brackets."""
+    if "@" in address:
+        return "it holds a user or a password", "write host:port only, and log in with `docker login`"
+    host, colon, port = address.rpartition(":")
+    if "/" in address or not colon:
+        return f"{address!r} is not host:port", "without https:// and path, as in 127.0.0.1:5000"
+    if not (PORT.fullmatch(port) and int(port) <= 65535):
+        return f"{address!r} is not host:port: {port!r} is no port", "as in 127.0.0.1:5000; ports are 1 to 65535"
+    if not (is_host(host) or _is_ipv6(host)):
+        hint = "as in 127.0.0.1:5000, [::1]:5000 or registry.example:5000"
+        return f"{address!r} is not host:port: {host!r} is no host", hint
+    return None
+
+
+def endpoint_fault(endpoint: str) -> tuple[str, str] | None:
+    """What is wrong with a node's Docker endpoint, and a hint."""
+    if endpoint == "local":
+        return None
+    like = "local, ssh://me@spark-1, tcp://spark-1:2375 or unix:///run/docker.sock"
+    try:
+        url = urlsplit(endpoint)
+        host, password, _ = url.hostname, url.password, url.port
+    except ValueError as error:
+        return f"the endpoint cannot be read: {error}", like
+    if password is not None:
+        return "the endpoint holds a password", "use a key of ssh's agent: ssh://me@spark-1"
+    if url.scheme not in ENDPOINTS:
+        near = nearest(endpoint, ("local",)) if "://" not in endpoint else ""
+        return f"{endpoint!r} is not a Docker endpoint", near if "did you" in near else like
+    if re.search(r"\s", endpoint) or not (url.path.strip("/") if url.scheme == "unix" else is_host(host or "")):
+        return f"{endpoint!r} names no {'socket' if url.scheme == 'unix' else 'host'}", like
+    return None
+
+
+def is_host(text: str) -> bool:
+    """Whether text is an IPv4 address or a host name."""
+    labels = text.split(".")
+    if all(label.isdigit() for label in labels):
+        return len(labels) == 4 and all(len(label) <= 3 and int(label) <= 255 for label in labels)
+    return len(text) <= 253 and all(LABEL.fullmatch(label) and len(label) <= LONGEST for label in labels)
+
+
+def _is_ipv6(host: str) -> bool:
+    from ipaddress import AddressValueError, IPv6Address
+
+    if not (host.startswith("[") and host.endswith("]")):
+        return False
+    try:
+        IPv6Address(host[1:-1])
+    except AddressValueError:
+        return False
+    return True
+
+
+def _is_inside(name: str) -> bool:
+    path = PurePosixPath(name)
+    return bool(path.parts) and not path.is_absolute() and ".." not in path.parts
+
+
+def _cluster(name: str, cluster: Cluster, images: Mapping[str, Image]) -> Iterator[Fault]:
+    if cluster.image not in images:
+        there = f"folders in dockerfiles/: {', '.join(sorted(images)) or 'none'}"
+        near = nearest(cluster.image, images)
+        hint = f"{near} {there}" if near.startswith("did you") else there
+        yield ("image",), f"no image is called {cluster.image!r}", hint
+    names = [node.name for node in cluster.nodes]
+    for i, node in enumerate(cluster.nodes):
+        if node.name in names[:i]:
+            yield ("nodes", i, "name"), f"two nodes are called {node.name!r}", "give each its own name"
+        yield from ((("nodes", i, *key), said, hint) for key, said, hint in _node(name, node))
+    model = cluster.serve.model
+    if model != TINY and not model.startswith("/"):
+        near = nearest(model, (TINY,))
+        hint = near if near.startswith("did you") else f"{TINY} (made by Tandem), or an absolute path on the nodes"
+        yield ("serve", "model"), f"{model!r} is neither {TINY} nor an absolute path", hint
+    yield from ((("serve", "args", i), said, hint) for i, said, hint in _given(cluster.serve.args))
+
+
+def _node(cluster: str, node: Node) -> Iterator[Fault]:
+    if fault := endpoint_fault(node.endpoint):
+        yield ("endpoint",), *fault
+    if node.address is not None and not is_host(node.address):
+        hint = "as in 10.0.0.1; leave the key out for containers of one machine"
+        yield ("address",), f"{node.address!r} is not an IPv4 address or a host name", hint
+    if len(container := f"tandem-{cluster}-{node.name}") > LONGEST:
+        yield ("name",), f"the container's name {container} is longer than {LONGEST} characters", "shorten one of both"
+
+
+def _given(args: Iterable[str]) -> Iterator[tuple[int, str, str]]:
+    for i, word in enumerate(args):
+        option = word.partition("=")[0]
+        if option.startswith("--"):
+            option = option.replace("_", "-")
+        if option in GIVEN:
+            yield i, f"Tandem gives {option} itself", f"it follows from {GIVEN[option]} of the cluster: leave it out"
+
+
+def _ports(pipeline: Pipeline) -> Iterator[Fault]:
+    """Services of this machine that want the same port."""
+    host, _, port = pipeline.registry.address.rpartition(":")
+    taken: dict[int, str] = {}
+    if host in ("localhost", "[::1]") or host.startswith("127."):
+        taken[int(port)] = "the registry (registry.address)"
+    for name, cluster in pipeline.clusters.items():
+        if cluster.nodes[0].endpoint != "local":
+            continue
+        served = cluster.serve.port
+        if served in taken:
+            said = f"port {served} of this machine is taken by {taken[served]}"
+            yield ("clusters", name, "serve", "port"), said, "choose another serve.port"
+        taken.setdefault(served, f"the cluster {name}")
