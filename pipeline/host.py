@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -65,10 +65,8 @@ def look() -> list[Need]:
     ]
 
 
-def report(needs: list[Need], *, as_json: bool = False) -> str:
-    """The needs as a table for people or as JSON."""
-    if as_json:
-        return json.dumps([asdict(need) for need in needs], indent=2, ensure_ascii=False)
+def report(needs: list[Need]) -> str:
+    """The needs as a table for people."""
     rows = [("ok" if need.ok else "MISSING", need.name, need.wanted, need.found) for need in needs]
     rows.insert(0, ("", "need", "wanted", "found"))
     widths = [max(len(row[column]) for row in rows) for column in range(3)]

@@ -8,6 +8,8 @@ from pipeline.commands.looking import Looking, Options, say
 from pipeline.commands.places import chosen, named, running
 from pipeline.engine import LABEL
 from pipeline.errors import Exit
+from pipeline.graph.survey import SCHEMA
+from pipeline.graph.task import Json
 
 Row = dict[str, Any]
 COLUMNS = ("node", "endpoint", "container", "state", "rank", "digest", "health")
@@ -27,10 +29,15 @@ class Ps(Looking):
         there = {found.node: row(endpoint, found) for endpoint, found in running(name, cluster)}
         rows = [there.get(node.name, absent(node.name, node.endpoint)) for node in cluster.nodes]
         if opt_values["json"]:
-            say({"cluster": name, "nodes": list(rows)})
+            say(as_json(name, rows))
         else:
             print(_table(name, rows))
         return Exit.OK if all(entry["state"] == "running" for entry in rows) else Exit.FAILED
+
+
+def as_json(name: str, rows: list[Row]) -> Json:
+    """What --json prints."""
+    return {"schema": SCHEMA, "cluster": name, "nodes": list[Json](rows)}
 
 
 def row(endpoint: str, found: Found) -> Row:

@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from pipeline.cluster import Found
+from pipeline.commands import ps
+from pipeline.engine import LABEL
 from tests.flow.looking_project import Looking
 from tests.flow.project import REPOSITORY, ended, wait_for
 
@@ -23,6 +26,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "gc": ("gc", "--dry-run"),
     "forget": ("forget", "other"),
 }
+ELSEWHERE = {"host", "ps"}  # about this machine and a cluster, not about the graph
 
 
 @pytest.fixture
@@ -67,7 +71,24 @@ def fits(value: Any, name: str, where: str) -> bool:
 
 
 def test_every_command_with_json_is_documented() -> None:
-    assert set(BLOCKS) == set(COMMANDS)
+    assert set(BLOCKS) == set(COMMANDS) | ELSEWHERE
+
+
+def test_what_host_says_is_as_documented(project: Looking) -> None:
+    done = project.doit("host", "--json")
+    answer = json.loads(done.out)
+    assert done.code == 4  # there is no engine
+    assert problems(answer, json.loads(BLOCKS["host"]), "host") == []
+    assert [need["ok"] for need in answer["needs"] if need["name"] == "engine"] == [False]
+    assert project.refusal("host", "x", code=3) == "doit host takes no task, and there is 'x'\nhint: doit help host\n"
+
+
+def test_what_ps_says_is_as_documented() -> None:
+    labels = {f"{LABEL}.rank": "0", f"{LABEL}.digest": "sha256:1"}
+    state: dict[str, Any] = {"status": "running", "exit_code": 0, "oom_killed": False, "started": "", "published": None}
+    found = Found(container="id", node="node0", labels=labels, **state)
+    answer = ps.as_json("c", [ps.row("local", found), ps.absent("node1", "local")])
+    assert problems(answer, json.loads(BLOCKS["ps"]), "ps") == []
 
 
 def test_what_json_holds_is_what_the_documentation_says(project: Looking) -> None:
