@@ -1,6 +1,8 @@
 """The tasks of registry, model and clusters: for each stage its inputs, its upstream, and what its result claims."""
 
-from collections.abc import Iterator
+import hashlib
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +14,16 @@ from pipeline.errors import TandemError
 from pipeline.graph.task import Claim, Inputs, Json, Outputs, Run, Task
 from pipeline.image_tasks import EMULATION, keep, lock_mode
 from pipeline.local_registry import LOCKED, PACKAGES, SUITE
-from pipeline.models import Cluster
+from pipeline.models import Cluster, Serve
 
 if TYPE_CHECKING:
     from pipeline.deploy import Target
 
 MODEL = "model:tiny"
 PROBES = "pipeline/probes/serve_*.py"
+# Names of secrets; TOKENIZERS_PARALLELISM and --max-num-batched-tokens are none.
+SECRET = re.compile("token(?!iz)|key|secret|password", re.IGNORECASE)
+SECRET_OPTION = re.compile("--(.*[-_.])?(key|token|secret|password)", re.IGNORECASE)
 
 
 def shared(config: Config) -> Iterator[Task]:
@@ -132,7 +137,7 @@ def _reference(config: Config, name: str, cluster: Cluster) -> Task:
         doc=f"what one rank of {cluster.image} answers",
         inputs=Inputs(
             files=(PROBES, EMULATION),
-            params={"serve": _plain(cluster.serve), "accelerators": cluster.accelerators},
+            params={"serve": _hidden(cluster.serve), "accelerators": cluster.accelerators},
             code=("pipeline.deploy",),
         ),
         needs=(build, MODEL),
@@ -161,7 +166,11 @@ def _deploy(config: Config, name: str, cluster: Cluster) -> Task:
     return Task(
         name=f"deploy:{name}",
         doc=f"{len(cluster.nodes)} nodes serve {cluster.serve.name} from {cluster.image}",
-        inputs=Inputs(files=(PROBES, EMULATION), params={"cluster": _plain(cluster)}, code=("pipeline.deploy",)),
+        inputs=Inputs(
+            files=(PROBES, EMULATION),
+            params={"cluster": {**_plain(cluster), "serve": _hidden(cluster.serve)}},
+            code=("pipeline.deploy",),
+        ),
         needs=(push, *((MODEL, reference) if tiny else ())),
         run=run,
         world=world,
@@ -186,6 +195,27 @@ def _logs(config: Config, name: str) -> Path:
     return config.root / "artifacts" / "nodes" / name
 
 
-def _plain(value: Any) -> Json:
-    plain: Json = msgspec.to_builtins(value)
+def _plain(value: Any) -> dict[str, Json]:
+    plain: dict[str, Json] = msgspec.to_builtins(value)
     return plain
+
+
+def _hidden(serve: Serve) -> dict[str, Json]:
+    """What is served, with a short hash for each secret: inputs are shown and recorded, and still tell of a change."""
+    env: dict[str, Json] = {key: _hash(value) if SECRET.search(key) else value for key, value in serve.env.items()}
+    return {**_plain(serve), "env": env, "args": list(_hidden_args(serve.args))}
+
+
+def _hidden_args(args: Iterable[str]) -> Iterator[str]:
+    secret = False
+    for word in args:
+        if word.startswith("--"):
+            option, equals, value = word.partition("=")
+            secret = SECRET_OPTION.fullmatch(option) is not None
+            yield f"{option}={_hash(value)}" if secret and equals else word
+        else:
+            yield _hash(word) if secret else word
+
+
+def _hash(secret: str) -> str:
+    return f"sha256 {hashlib.sha256(secret.encode()).hexdigest()[:16]}"

@@ -1,0 +1,45 @@
+"""What a task says of its inputs: enough to tell that a secret changed, never the secret."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipeline import cluster_tasks
+from pipeline.config import Config
+from pipeline.graph.files import canonical
+from pipeline.models import Cluster, Node, Pipeline, Serve
+
+
+def _params(serve: Serve) -> list[str]:
+    cluster = Cluster(image="cpu", nodes=(Node(name="head"),), serve=serve)
+    config = Config(Path(), Pipeline(default="local", clusters={"local": cluster}), {})
+    return [canonical(dict(task.inputs.params)) for task in cluster_tasks.tasks(config, "local", cluster)]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda secret: Serve(env={"HF_TOKEN": secret}),
+        lambda secret: Serve(env={"my_password": secret}),
+        lambda secret: Serve(env={"AWS_SECRET_ACCESS_KEY": secret}),
+        lambda secret: Serve(args=("--api-key", secret, "--dtype", "float32")),
+        lambda secret: Serve(args=("--api-key", "first", secret)),
+        lambda secret: Serve(args=(f"--api-key={secret}",)),
+        lambda secret: Serve(args=("--api_key", secret)),
+        lambda secret: Serve(args=("--hf-token", secret)),
+    ],
+)
+def test_a_secret_is_not_among_the_inputs_but_its_change_is(make: Callable[[str], Serve]) -> None:
+    one, other = _params(make("geheim-1")), _params(make("geheim-2"))
+    assert len(one) == 2
+    for params, changed in zip(one, other, strict=True):
+        assert "geheim" not in params
+        assert params != changed
+
+
+def test_what_is_no_secret_is_shown_as_it_is() -> None:
+    args = ("--max-num-batched-tokens", "256", "--api-key", "x", "--tokenizer", "/t", "-O0")
+    for params in _params(Serve(args=args, env={"TOKENIZERS_PARALLELISM": "false", "A": "1"})):
+        for shown in ("256", "/t", "-O0", '"false"', '"A":"1"'):
+            assert shown in params
