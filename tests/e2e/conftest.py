@@ -76,9 +76,10 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
     listing = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
     listed = subprocess.run(listing, cwd=ROOT, capture_output=True, check=True).stdout.decode()
     for name in filter(None, listed.split("\0")):
-        if (ROOT / name).is_file():
+        source = ROOT / name
+        if source.is_symlink() or source.is_file():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, root / name)
+            shutil.copy2(source, root / name, follow_symlinks=False)
     made = Project(root, free_port(), f"127.0.0.1:{free_port()}")
     cluster = yaml.safe_load((ROOT / "pipeline.yaml").read_text())["clusters"]["local"]
     local = {
