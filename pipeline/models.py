@@ -25,6 +25,8 @@ Word = Annotated[str, worded(r"^[^\0]*$", "text without NUL characters")]
 Package = Annotated[str, worded("^[a-z0-9][a-z0-9+.-]*$", "a Debian package's name, as in libnuma1")]
 Suite = Annotated[str, worded("^[a-z][a-z0-9-]*$", "a Debian suite's name, as in trixie")]
 Module = Annotated[str, worded(r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$", "a module's name, as in torch.distributed")]
+Distribution = Annotated[str, worded("^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$", "a distribution's name, as in vllm")]
+Version = Annotated[str, worded("^[0-9A-Za-z][0-9A-Za-z.+!_-]*$", "a version, as in 0.19.1+cpu")]
 Absolute = Annotated[str, worded(r"^/[^\0\n]*$", "an absolute path, as in /workspace")]
 Positive = Annotated[int, Meta(ge=1)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
@@ -53,8 +55,8 @@ class Python(Strict, frozen=True, kw_only=True):
 class Alias(Strict, frozen=True, kw_only=True):
     """A dist-info that gives an installed distribution a second name and version, for software that asks for it."""
 
-    name: str
-    version: str
+    name: Distribution
+    version: Version
     of: Annotated[str, Meta(description="the locked distribution that it stands for")]
     reason: str
 

@@ -11,6 +11,7 @@ from pipeline import archive, bytecode, tree
 from pipeline.errors import ConfigError
 from pipeline.lockfile import Lock
 from pipeline.models import Image
+from pipeline.nearest import nearest
 
 # Links of a merged /usr: a folder of that name in a layer would take the link's place.
 MERGED = ("bin", "lib", "lib64", "sbin")
@@ -31,15 +32,13 @@ def write(
     `python` gets the locked interpreter, if there is anything to compile. Raises ConfigError that names the key and
     what it points to.
     """
+    check_aliases(name, image, locked)
     root = scratch / "own"
     site = root / tree.packages(locked.python)
     site.mkdir(parents=True)
     if image.files:
         overlay(folder / image.files, root, f"dockerfiles/{name}/image.yaml: files: {image.files}")
-    locked_names = {wheel.name for wheel in locked.wheels}
     for alias in image.aliases:
-        if tree.normalised(alias.of) not in locked_names:
-            raise ConfigError(f"dockerfiles/{name}/image.yaml: aliases: {alias.name}: {alias.of} is not locked")
         project = {"name": alias.name, "version": alias.version, "description": f"another name of {alias.of}"}
         _put(site, alias.name, alias.version, {}, {"METADATA": _metadata(project)})
     for entry in image.distributions:
@@ -52,6 +51,18 @@ def write(
         path.relative_to(root).as_posix(): path for path in root.rglob("*") if path.is_symlink() or path.is_file()
     }
     return archive.write(into, members, locked.epoch)
+
+
+def check_aliases(name: str, image: Image, locked: Lock) -> None:
+    """Raise ConfigError, with the nearest name, for an alias of what is not among the locked wheels."""
+    known = {wheel.name for wheel in locked.wheels}
+    for i, alias in enumerate(image.aliases):
+        if tree.normalised(alias.of) not in known:
+            near = nearest(tree.normalised(alias.of), known)
+            raise ConfigError(
+                f"dockerfiles/{name}/image.yaml: aliases[{i}].of: {alias.of!r} is not locked",
+                hint=near if near.startswith("did you") else f"lockfiles/{name}.requirements.txt lists what is",
+            )
 
 
 def overlay(source: Path, root: Path, where: str) -> None:

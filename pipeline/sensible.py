@@ -51,6 +51,8 @@ def pipeline_faults(pipeline: Pipeline, images: Mapping[str, Image]) -> Iterator
 
 def image_faults(image: Image, folder: Path) -> Iterator[Fault]:
     """Every fault of an image.yaml whose single values fit; `folder` is the image's own."""
+    if image.python.cutoff is not None and not _is_date(image.python.cutoff):
+        yield ("python", "cutoff"), f"{image.python.cutoff!r} is not a date", "year-month-day, as in 2026-01-31"
     folders: list[tuple[Key, str | None]] = [(("files",), image.files), (("smoke", "config"), image.smoke.config)]
     folders += [(("distributions", i), name) for i, name in enumerate(image.distributions)]
     for key, name in folders:
@@ -113,6 +115,16 @@ def _is_ipv6(host: str) -> bool:
     try:
         IPv6Address(host[1:-1])
     except AddressValueError:
+        return False
+    return True
+
+
+def _is_date(text: str) -> bool:
+    from datetime import date
+
+    try:
+        date.fromisoformat(text)
+    except ValueError:
         return False
     return True
 

