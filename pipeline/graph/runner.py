@@ -154,6 +154,9 @@ class Runner:
         started, start = time.time(), time.monotonic()
         with self._scratch(task) as scratch:
             outputs = task.run(_handed(decision, results, scratch, log))
+        for name in task.needs:
+            # What the task has hard-linked (a build context does) has new stats now, and is still in memory.
+            broken_claims(self._graph, self._graph.tasks[name], results[name])
         self._unchanged(task, decision)
         record = Record(
             task=task.name, fingerprint=decision.fingerprint, inputs=decision.inputs, outputs=_plain(task, outputs)

@@ -51,11 +51,11 @@ class Project:
         return {task["task"]: task["outcome"] for task in report["tasks"]}
 
     def plan(self) -> dict[str, str]:
-        """What `deploy` would do now: each task's state by name."""
+        """What `deploy` would do now: each task's action by name."""
         answer = self.doit("plan", "deploy", "--json")
         assert answer.returncode == 0
         plan: Any = json.loads(answer.stdout)
-        return {task["task"]: task["state"] for task in plan["tasks"]}
+        return {task["task"]: task["action"] for task in plan["tasks"]}
 
     def record(self, task: str) -> Any:
         """The outputs that a task last recorded."""

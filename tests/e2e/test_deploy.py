@@ -47,7 +47,7 @@ def test_a_second_deploy_only_looks(deployed: Project) -> None:
 def test_a_lost_registry_brings_back_exactly_what_was_lost(deployed: Project) -> None:
     local_registry.stop(deployed.registry, volume=True)
     plan = deployed.plan()
-    assert {task for task, state in plan.items() if state == "run"} == {"registry", "push:cpu"}
+    assert {task for task, action in plan.items() if action == "run"} == {"registry", "push:cpu"}
     assert deployed.doit("deploy").returncode == 0
     ran = {task for task, end in deployed.ends().items() if end != "skipped"}
     assert ran == {"registry", "push:cpu"}
@@ -56,4 +56,4 @@ def test_a_lost_registry_brings_back_exactly_what_was_lost(deployed: Project) ->
 def test_a_killed_node_is_noticed(deployed: Project) -> None:
     worker = deployed.record(f"deploy:{CLUSTER}")["nodes"][1]["container"]
     engine.client().containers.get(worker).kill()
-    assert {task for task, state in deployed.plan().items() if state != "skip"} == {f"deploy:{CLUSTER}"}
+    assert {task for task, action in deployed.plan().items() if action != "skip"} == {f"deploy:{CLUSTER}"}
