@@ -7,7 +7,7 @@ from pipeline.errors import Exit
 from pipeline.graph.graph import Graph
 from pipeline.graph.survey import SCHEMA
 from pipeline.graph.task import Json
-from pipeline.graph.view import table
+from pipeline.graph.view import counted, table
 
 FEW = 3
 
@@ -42,8 +42,8 @@ class Affected(Looking):
         print("\n".join(table([(one.task, _why(one.inputs, one.upstream)) for one in found])) or "no task is touched")
         counts = affected.counts(since, found)
         print(
-            f"{counts['files']} files differ from {since.base} ({since.commit[:12]}): "
-            f"{counts['touched']} tasks touched, {counts['downstream']} more downstream"
+            f"{counted(counts['files'], 'file differs', 'files differ')} from {since.base} ({since.commit[:12]}): "
+            f"{counted(counts['touched'], 'task')} touched, {counts['downstream']} more downstream"
         )
         return Exit.OK
 

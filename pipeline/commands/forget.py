@@ -11,6 +11,7 @@ from pipeline.graph.names import resolve
 from pipeline.graph.records import LATEST
 from pipeline.graph.survey import SCHEMA
 from pipeline.graph.task import Json
+from pipeline.graph.view import counted
 
 
 class Forget(Looking):
@@ -39,7 +40,7 @@ class Forget(Looking):
             say({"schema": SCHEMA, "tasks": [_json(name, count) for name, count in forgotten.items()]})
         else:
             for name, count in forgotten.items():
-                print(f"{name}: {count} results forgotten" if count else f"{name}: no result to forget")
+                print(f"{name}: {counted(count, 'result')} forgotten" if count else f"{name}: no result to forget")
         return Exit.OK
 
 

@@ -1,6 +1,7 @@
 """`doit graph`: the tasks and what they wait for, with their states, as text or as one HTML file."""
 
 import os
+import sys
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,7 +14,7 @@ from pipeline.graph.graph import Graph
 from pipeline.graph.names import resolve
 from pipeline.graph.survey import SCHEMA, Seen, running_json, survey
 from pipeline.graph.task import Json
-from pipeline.graph.view import duration, state, tree
+from pipeline.graph.view import ascii_only, duration, state, tree
 
 
 class GraphView(Looking):
@@ -41,8 +42,17 @@ class GraphView(Looking):
         elif options["html"]:
             print(f"written: {options['html']}")
         else:
-            print("\n".join(tree(graph, list(found), lambda name: _label(found[name]))))
+            text = "\n".join(tree(graph, list(found), lambda name: _label(found[name])))
+            print(text if _draws_boxes() else ascii_only(text))
         return Exit.OK
+
+
+def _draws_boxes() -> bool:
+    try:
+        "└├│─".encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _where(named: str) -> Path:

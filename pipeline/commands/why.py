@@ -10,7 +10,7 @@ from pipeline.graph.graph import Graph
 from pipeline.graph.names import resolve
 from pipeline.graph.survey import SCHEMA, Seen, claims, reasons_json, running_json, survey
 from pipeline.graph.task import Json
-from pipeline.graph.view import duration, short, table
+from pipeline.graph.view import counted, duration, short, table
 
 FEW = 8
 VERDICTS = {
@@ -21,8 +21,8 @@ VERDICTS = {
     State.LATER: "has a result, and would make what is gone of it if a task had to read it",
 }
 KINDS = {
-    "file": "files", "param": "parameters", "env": "environment variables", "tool": "tools", "code": "modules",
-    "upstream": "upstream results",
+    "file": "file", "param": "parameter", "env": "environment variable", "tool": "tool", "code": "module",
+    "upstream": "upstream result",
 }  # fmt: skip
 
 
@@ -98,8 +98,9 @@ def _compared(seen: Seen) -> Iterator[str]:
         took = f", took {duration(seen.seconds)}" if seen.seconds is not None else ""
         yield f"  result {decision.record.digest[:12]}… of fingerprint {decision.record.fingerprint[:12]}…{took}"
     kinds = Counter(key.partition(":")[0] for key in decision.inputs)
-    counts = ", ".join(f"{count} {KINDS.get(kind, kind)}" for kind, count in kinds.items())
-    yield f"  {len(decision.inputs)} inputs are as they were: {counts or 'it has none'}"
+    counts = ", ".join(counted(count, KINDS.get(kind, kind)) for kind, count in kinds.items())
+    whole = counted(len(decision.inputs), "input is as it was", "inputs are as they were")
+    yield f"  {whole}: {counts or 'it has none'}"
     yield from (f"    {line}" for line in table(list(_listed(decision.inputs, kinds))))
     for kind, what, _ in claims(seen):
         yield f"  the world holds: {kind} {short(_plain(what))}"

@@ -223,7 +223,8 @@ def _failure(outcome: Outcome) -> list[str]:
     error = outcome.error
     lines = [f"FAILED after {outcome.seconds:.1f} s"]
     if outcome.tail and not isinstance(error, Cancelled) and outcome.tail[-1] not in str(error):
-        lines += [f"  {clean(line)}" for line in outcome.tail]
+        # Why it ran was said when it began.
+        lines += [f"  {clean(line)}" for line in outcome.tail if not line.startswith("because ")]
     if outcome.traceback:
         lines += ["this is a bug:", *outcome.traceback.splitlines()]
     else:

@@ -57,6 +57,16 @@ def size(count: float) -> str:
     return f"{count / 1000:.1f} TB"
 
 
+def counted(number: int, one: str, more: str = "") -> str:
+    """`1 file`, `2 files`; `more` is the plural where it is not made with an s."""
+    return f"{number} {one if number == 1 else more or one + 's'}"
+
+
+def ascii_only(text: str) -> str:
+    """A tree for a terminal that knows no box drawing."""
+    return text.translate({ord("└"): "`", ord("├"): "|", ord("│"): "|", ord("─"): "-"})
+
+
 def state(name: str, *, colour: bool = False, note: str = "") -> str:
     """A state in words."""
     words, ansi = STATES[name]

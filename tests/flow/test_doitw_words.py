@@ -47,6 +47,11 @@ def test_an_empty_word_is_refused(checkout: Path, words: tuple[str, ...]) -> Non
     assert doitw(checkout, *words) == (3, "", "ERROR: a word is empty\n")
 
 
+def test_a_set_up_takes_no_words(checkout: Path) -> None:
+    assert doitw(checkout, "set-up", "x") == (3, "", "ERROR: set-up takes no words, and there is 'x'\n")
+    assert doitw(checkout, "set-up")[0] == 0
+
+
 def test_pytest_takes_any_word(checkout: Path) -> None:
     code, out, err = doitw(checkout, "test", "tests/unit", "-k", "a=b")
     assert (code, err) == (0, "")

@@ -90,6 +90,11 @@ def test_graph_is_a_tree_from_the_ends_with_states(project: Looking) -> None:
     assert "third:x" not in project.tasks("graph", "second")
 
 
+def test_graph_draws_with_what_the_terminal_knows(project: Looking) -> None:
+    done = project.doit("graph", "third", env={"PYTHONIOENCODING": "ascii"})
+    assert done.out.splitlines() == ["third:x  to run", "`- second:x  to run", "   `- first:x  to run"]
+
+
 def test_the_page_has_every_task_and_edge_and_loads_nothing(project: Looking) -> None:
     project.fresh()
     assert project.words("graph", "--html", "out.html") == "written: out.html\n"

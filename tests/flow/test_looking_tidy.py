@@ -35,7 +35,7 @@ def kinds(answer: dict[str, list[dict[str, object]]]) -> dict[str, int]:
 
 def test_a_forgotten_task_runs_again_and_no_other(project: Looking) -> None:
     project.fresh()
-    assert project.words("forget", "other") == "other:x: 1 results forgotten\n"
+    assert project.words("forget", "other") == "other:x: 1 result forgotten\n"
     assert project.words("forget", "other") == "other:x: no result to forget\n"
     project.doit()
     assert project.happened() == ["run other:x"]
@@ -52,7 +52,7 @@ def test_forget_all_forgets_all(project: Looking) -> None:
 def test_forget_removes_damaged_records_too(project: Looking) -> None:
     project.fresh()
     project.records("other:x")[0].write_text("{")
-    assert project.words("forget", "other") == "other:x: 1 results forgotten\n"
+    assert project.words("forget", "other") == "other:x: 1 result forgotten\n"
     assert project.records("other:x") == []
 
 

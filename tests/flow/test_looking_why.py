@@ -57,7 +57,7 @@ def test_why_says_for_a_skip_what_was_compared_and_what_the_world_was_asked(proj
     assert [(claim["kind"], claim["broken"]) for claim in entry["claims"]] == [("file", None), ("lamp", None)]
     out = project.words("why", "first")
     assert "first:x is up to date\n" in out
-    assert "3 files, 1 parameters" in out
+    assert "3 files, 1 parameter, " in out
     assert "the world holds: lamp name=first:x\n" in out
 
 

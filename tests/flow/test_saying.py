@@ -38,6 +38,11 @@ def test_an_expected_failure_is_a_message_a_hint_the_last_lines_and_the_log(proj
     assert "the last line before it failed\n" in (project.root / log).read_text()
 
 
+def test_why_a_task_runs_is_said_once_also_if_it_fails(project: Project) -> None:
+    done = project.doit("first", env={"TOY_FAIL": "first:x=expected"})
+    assert done.out.count("because record") == 1
+
+
 def test_a_bug_keeps_its_traceback(project: Project) -> None:
     done = project.doit("first", env={"TOY_FAIL": "first:x=bug"})
     assert "ZeroDivisionError: a bug of the stage" in done.out

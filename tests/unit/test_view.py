@@ -13,7 +13,7 @@ from pipeline.graph.names import resolve
 from pipeline.graph.page import HEIGHT, WIDTH, layout, page
 from pipeline.graph.survey import survey
 from pipeline.graph.task import Claim, Inputs, Outputs, Run, Task
-from pipeline.graph.view import age, duration, short, size, state, table, tree
+from pipeline.graph.view import age, counted, duration, short, size, state, table, tree
 
 DIAMOND = {"a": (), "b": ("a",), "c": ("a",), "d": ("b", "c"), "e": ()}
 
@@ -126,3 +126,9 @@ def test_a_bare_kind_means_its_default_or_all_of_the_kind(tmp_path: Path) -> Non
         with pytest.raises(ConfigError, match="is not a task") as error:
             resolve(made, [word])
         assert hint in error.value.hint
+
+
+def test_one_is_counted_without_an_s() -> None:
+    assert [counted(n, "input") for n in (0, 1, 2)] == ["0 inputs", "1 input", "2 inputs"]
+    assert counted(1, "file differs", "files differ") == "1 file differs"
+    assert counted(3, "file differs", "files differ") == "3 files differ"
