@@ -1,10 +1,17 @@
 """Unit tests start no process; engine tests need an engine, and say so by failing."""
 
+import os
 import signal
 import subprocess
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# In CI the same examples each time; a person's runs go on searching. A noisy machine is no failure.
+settings.register_profile("ci", derandomize=True, deadline=None)
+settings.register_profile("person", deadline=None)
+settings.load_profile("ci" if os.environ.get("CI") else "person")
 
 ROOT = Path(__file__).parents[1]
 
