@@ -26,6 +26,8 @@ VOLUME /var/lib/registry
 EXPOSE 5000
 ENTRYPOINT ["/usr/bin/docker-registry", "serve", "/etc/tandem-registry.yml"]
 """
+COLLECT = ("/usr/bin/docker-registry", "garbage-collect", "/etc/tandem-registry.yml")
+"""Run in the container, this frees the blobs that no manifest uses, while the registry serves."""
 
 
 def container_name(address: str) -> str:

@@ -1,4 +1,4 @@
-"""A registry's HTTP API, as far as a look needs it: manifests by digest or tag, and their platforms.
+"""A registry's HTTP API, as far as a look needs it: manifests by digest or tag, and their platforms; and their end.
 
 Plain HTTP, which is what a registry on loopback or in a lab speaks; with the name and password of `docker login` where
 the registry wants them.
@@ -6,6 +6,7 @@ the registry wants them.
 
 import base64
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,10 +22,15 @@ ACCEPT = ", ".join(
     ]
 )
 """Media types of manifests (OCI image spec 1.1; Docker registry v2, schema 2)."""
+AT_ONCE = 100
 
 
 class Unreachable(TandemError):
     """Nobody answers at the registry's address, or what answers is no registry."""
+
+
+class Forbidden(TandemError):
+    """The registry's configuration forbids what was asked for."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +93,45 @@ def missing(address: str, repository: str, digest: str) -> tuple[str, ...] | Non
         return None
     parts = [("manifests", part["digest"]) for part in found.value.get("manifests", [])]
     parts += [("blobs", part["digest"]) for part in (found.value.get("config"), *found.value.get("layers", [])) if part]
-    paths = [f"/v2/{repository}/{kind}/{part}" for kind, part in parts]
+    statuses = _statuses(address, [f"/v2/{repository}/{kind}/{part}" for kind, part in parts])
+    return tuple(part for (_, part), status in zip(parts, statuses, strict=True) if status == 404)
+
+
+def having(address: str, repository: str, digests: Sequence[str]) -> tuple[str, ...]:
+    """Those of the digests under which the repository has a manifest. Raises Unreachable."""
+    statuses: list[int] = []
+    # No more at once: nothing is read before all is sent, and the connection holds only so many answers.
+    for first in range(0, len(digests), AT_ONCE):
+        part = digests[first : first + AT_ONCE]
+        statuses += _statuses(address, [f"/v2/{repository}/manifests/{digest}" for digest in part])
+    return tuple(digest for digest, status in zip(digests, statuses, strict=True) if status == 200)
+
+
+def tags(address: str, repository: str) -> tuple[str, ...]:
+    """The repository's tags; none if there is no such repository. Raises as head()."""
+    path = f"/v2/{repository}/tags/list"
+    answer = _found(address, path, "GET")
+    try:
+        return tuple(answer.json()["tags"] or ()) if answer else ()
+    except (LookupError, TypeError, ValueError) as error:
+        raise TandemError(f"the registry {address} gives no list of tags for {path}: {error}") from error
+
+
+def delete(address: str, repository: str, digest: str) -> None:
+    """Delete a manifest and its tags; what is gone already is as good. Blobs stay until the registry collects them.
+
+    Raises Forbidden if the registry deletes nothing, Unreachable, TandemError for another answer (OCI distribution
+    spec 1.1, "Deleting Manifests": 202, 404, or 405).
+    """
+    path = f"/v2/{repository}/manifests/{digest}"
+    answer = _ask(address, path, "DELETE")
+    if answer.status == 405:
+        raise Forbidden(f"the registry {address} deletes no manifests", hint="its configuration must enable it")
+    if answer.status not in (202, 404):
+        raise TandemError(f"the registry {address} answers {answer.status} to DELETE {path}", hint=_hint(answer.status))
+
+
+def _statuses(address: str, paths: Sequence[str]) -> list[int]:
     where, headers = _where(address), {"Accept": ACCEPT}
     try:
         statuses = sockets.heads(where, paths, headers=headers)
@@ -95,7 +139,7 @@ def missing(address: str, repository: str, digest: str) -> tuple[str, ...] | Non
             statuses = sockets.heads(where, paths, headers=headers | _basic(known))
     except (OSError, ValueError) as error:
         raise _unreachable(address, error) from error
-    return tuple(part for (_, part), status in zip(parts, statuses, strict=True) if status == 404)
+    return statuses
 
 
 def _found(address: str, path: str, method: str) -> sockets.Answer | None:

@@ -1,7 +1,7 @@
 """HTTP over a plain socket: what a look at engine, registry and service costs a few milliseconds with.
 
-Only looks use it (GET, HEAD). HTTP/1.0 on purpose: the answer then comes unchunked and ends with the connection. Where
-many things are looked at, answers without bodies come over one connection.
+Looks use it (GET, HEAD), and deeds without a body (DELETE). HTTP/1.0 on purpose: the answer then comes unchunked and
+ends with the connection. Where many things are looked at, answers without bodies come over one connection.
 """
 
 import json

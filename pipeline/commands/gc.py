@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 
 from pipeline.commands.looking import JSON, Looking, Options, none_of, say
 from pipeline.errors import ConfigError, Exit, HostError
-from pipeline.graph.garbage import IMAGES, Item, sort_out
+from pipeline.graph.garbage import OUTSIDE, Item, sort_out
 from pipeline.graph.graph import Graph
 from pipeline.graph.running import Holder, hold_free, holder
 from pipeline.graph.survey import SCHEMA
 from pipeline.graph.task import Json
-from pipeline.graph.view import size, table
+from pipeline.graph.view import counted, size, table
 
 KEEP = 3
 
@@ -34,11 +34,11 @@ class Gc(Looking):
     """doit's plugin command `gc`."""
 
     name = "gc"
-    doc_purpose = "remove old results: records, logs, artifacts, images of ours in the local engine"
+    doc_purpose = "remove old results: records, logs, artifacts, images here, on nodes, in the registry"
     doc_usage = "[--keep N] [--yes | --dry-run]"
     doc_description = (
         "Says counts and bytes first, and asks. What the kept records claim stays, and so does what a running task or "
-        "any container uses. Registry, nodes and ~/.cache/tandem are left alone."
+        "any container uses. ~/.cache/tandem is left alone."
     )
     cmd_options: ClassVar[tuple[dict[str, Any], ...]] = (
         {
@@ -87,26 +87,30 @@ def _find(graph: Graph, keep: int, busy: Mapping[str, Holder]) -> Found:
     items, kept = sort_out(graph, keep, busy)
     notes = [f"{name} is running, in process {found.pid}" for name, found in busy.items()]
     if busy:
-        notes.append("while a task is running, artifacts and images are left alone")
+        notes.append("while a task is running, artifacts, images and the registry are left alone")
         return Found(items=items, notes=notes)
     # Only here: no other part of this command needs an engine.
+    from pipeline.commands.old_elsewhere import old_elsewhere
     from pipeline.commands.old_images import old_images
 
     try:
         items += old_images(kept)
+        elsewhere, left = old_elsewhere(graph.root, kept)
     except HostError as error:
         notes.append(f"images are left alone: {error}")
-    return Found(items=items, notes=notes)
+        return Found(items=items, notes=notes)
+    return Found(items=[*items, *elsewhere], notes=[*notes, *left])
 
 
 def _remove(graph: Graph, keep: int, shown: Found) -> list[Item]:
     """Remove what was shown, as far as it still can go now that no task can begin. Raises HostError, TandemError."""
     with hold_free(graph, graph.tasks) as busy:
         now = {(item.kind, item.name): item for item in _find(graph, keep, busy).items}
-        removed = [now[item.kind, item.name] for item in shown.items if (item.kind, item.name) in now]
-        for item in removed:
-            item.remove()
-    return removed
+        agreed = [now[item.kind, item.name] for item in shown.items if (item.kind, item.name) in now]
+        from pipeline.commands.old_elsewhere import remove_all
+
+        # Records last: without them nobody would know any more whose the images are.
+        return remove_all(agreed[::-1], shown.notes)
 
 
 def _text(found: Found) -> list[str]:
@@ -118,8 +122,8 @@ def _text(found: Found) -> list[str]:
         of_kind = [item for item in found.items if item.kind == kind]
         rows.append((f"{len(of_kind):5}", kind, size(sum(item.bytes for item in of_kind))))
         # They are not below artifacts/: what goes must be seen before it is agreed to.
-        rows += [("", f"  {item.name}", size(item.bytes)) for item in of_kind if kind == IMAGES]
-    return ["to remove:", *table(rows), f"in all {len(found.items)} things, {size(found.bytes)}"]
+        rows += [("", f"  {item.name}", size(item.bytes)) for item in of_kind if kind in OUTSIDE]
+    return ["to remove:", *table(rows), f"in all {counted(len(found.items), 'thing')}, {size(found.bytes)}"]
 
 
 def _json(keep: int, found: Found, removed: list[Item]) -> Json:

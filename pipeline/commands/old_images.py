@@ -1,50 +1,57 @@
-"""Images in the local engine that this checkout made, and that none of its records needs any more."""
+"""Images in an engine that this checkout made, and that none of its records needs any more."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
+from typing import Any
 
 from pipeline import engine
+from pipeline.commands.places import connected
 from pipeline.errors import TandemError
-from pipeline.graph.garbage import IMAGES, Item, Kept
+from pipeline.graph.garbage import IMAGES, NODES, Item, Kept
 
 PREFIX = "tandem/"
 
 
 def old_images(kept: Kept) -> Iterator[Item]:
+    """Those of the local engine. Raises HostError if no engine answers."""
+    return old_among(
+        kept, "local", engine.look("local", "/images/json") or (), engine.look("local", "/containers/json?all=1") or ()
+    )
+
+
+def old_among(
+    kept: Kept, endpoint: str, images: Iterable[Any], containers: Iterable[Any], prefix: str = PREFIX
+) -> Iterator[Item]:
     """Images with a name of ours that only records which are about to go mention, and that no container uses.
 
     What no record of this checkout mentions is another's. A stopped container uses its image too. Sizes are the
-    engine's: what images share counts for each. Raises HostError if no engine answers.
+    engine's: what images share counts for each. `prefix` begins our names below a registry.
     """
-    used = {container["ImageID"] for container in engine.look("local", "/containers/json?all=1") or ()}
-    for image in engine.look("local", "/images/json") or ():
+    used = {container["ImageID"] for container in containers}
+    for image in images:
         names = [*(image["RepoTags"] or ()), *(image["RepoDigests"] or ())]
-        ours = [name for name in names if _ours(name)]
-        if ours and image["Id"] not in used and kept.lets_go(image["Id"]):
+        ours = [name for name in names if name.startswith(PREFIX) or f"/{PREFIX}" in name or f"/{prefix}" in name]
+        # An engine that names images by their configuration knows the manifest's digest only from the pull.
+        if ours and image["Id"] not in used and kept.lets_go(" ".join([image["Id"], *ours])):
             said = ", ".join(name for name in ours if "@" not in name) or ours[0]
             # With all its names, or the engine keeps what was pulled by digest.
-            remove = partial(_remove, image["Id"], None if ours == names else ours)
-            yield Item(kind=IMAGES, name=said, bytes=image["Size"], remove=remove)
+            remove = partial(_remove, endpoint, image["Id"], None if ours == names else ours)
+            kind, name = (IMAGES, said) if endpoint == "local" else (NODES, f"{endpoint}: {said}")
+            yield Item(kind=kind, name=name, bytes=image["Size"], remove=remove)
 
 
-def _ours(name: str) -> bool:
-    """`tandem/cpu:1`, or the same below a registry."""
-    return name.startswith(PREFIX) or f"/{PREFIX}" in name
-
-
-def _remove(digest: str, names: list[str] | None) -> None:
-    """Take names away from an image, or all with the image itself. Raises TandemError if the engine refuses."""
+def _remove(endpoint: str, digest: str, names: list[str] | None) -> None:
+    """Take names away from an image, or all with the image itself. Raises HostError, TandemError if it is refused."""
     from docker.errors import APIError, ImageNotFound
 
-    client = engine.client()
-    for name in [digest] if names is None else names:
-        now = engine.image("local", name)
-        if now is None or now["Id"] != digest:
-            # Another run gave the name to a newer image.
-            continue
-        try:
-            client.images.remove(name, force=names is None, noprune=True)
-        except ImageNotFound:
-            continue
-        except APIError as error:
-            raise TandemError(f"the engine does not remove {name}: {error.explanation or error}") from error
+    with connected(endpoint) as client:
+        for name in [digest] if names is None else names:
+            try:
+                # Another run may have given the name to a newer image.
+                if client.images.get(name).id == digest:
+                    client.images.remove(name, force=names is None, noprune=True)
+            except ImageNotFound:
+                continue
+            except APIError as error:
+                said = error.explanation or error
+                raise TandemError(f"the engine at {endpoint} does not remove {name}: {said}") from error

@@ -48,12 +48,12 @@ def engines(cluster: "Cluster") -> list[str]:
 
 
 @contextmanager
-def connected(endpoint: str) -> Iterator["DockerClient"]:
-    """A client of the endpoint's engine; its failures become HostError and TandemError."""
+def connected(endpoint: str, *, within: int = 600) -> Iterator["DockerClient"]:
+    """A client of the endpoint's engine (`within`: s for a call); its failures become HostError and TandemError."""
     from docker.errors import DockerException
     from requests.exceptions import RequestException
 
-    client = engine.client(endpoint)
+    client = engine.client(endpoint, within=within)
     try:
         yield client
     except DockerException as error:

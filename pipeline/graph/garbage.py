@@ -15,8 +15,8 @@ from pipeline.graph.records import LATEST, Record
 
 CONTENT_ADDRESSED = ("base", "wheels", "models")
 """The folders below artifacts/ in which each entry is named after its content and made by some task."""
-IMAGES = "images"
-"""The kind of item that a command adds: this module knows no engine."""
+IMAGES, NODES, MANIFESTS = OUTSIDE = ("images", "images on nodes", "manifests in the registry")
+"""The kinds of items that a command adds: this module knows no engine."""
 HASH = re.compile(r"[0-9a-f]{32,}")
 
 

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
-from pipeline import engine
+from pipeline import engine, local_registry, registry
+from pipeline.commands.old_elsewhere import old_elsewhere, remove_all
 from pipeline.commands.old_images import PREFIX, old_images
-from pipeline.graph.garbage import Kept
-from tests.docker.world_project import World, served, tidy
+from pipeline.commands.old_manifests import old_manifests
+from pipeline.graph.garbage import IMAGES, MANIFESTS, NODES, Kept
+from tests.docker.world_project import World, free_port, served, tidy
 
 
 def image(*tags: str, text: str) -> str:
@@ -131,7 +133,7 @@ def test_gc_of_one_checkout_leaves_the_images_of_another_alone(world: World) -> 
 
 
 def test_gc_frees_an_image_that_was_pushed_and_pulled_by_digest(world: World, tmp_path: Path) -> None:
-    with served(tmp_path / "registry") as (world.registry, _):
+    with served(tmp_path) as (world.registry, _):
         world.env["TOY_REGISTRY"] = world.registry
         world.ran("push")
         world.prune()
@@ -149,3 +151,141 @@ def test_gc_removes_the_image_of_a_task_that_is_no_more(world: World) -> None:
     (world.root / "artifacts/records/build-x").rename(world.root / "artifacts/records/build-y")
     assert world.doit("gc", "--yes").code == 0
     assert engine.image("local", world.digest) is None
+
+
+NODE = "unix:///var/run/docker.sock"
+"""This machine's engine by another name: it stands for a node."""
+
+
+def configure(world: World, address: str, node: str = NODE) -> None:
+    """Give a checkout the configuration that says where its registry and its node are."""
+    cluster = {"image": world.name, "nodes": [{"name": "n", "endpoint": node, "address": "127.0.0.1"}]}
+    config = {"default": "c", "registry": {"address": address, "serve": False}, "clusters": {"c": cluster}}
+    image = {"base": {"debian": "trixie", "packages": ["bash"]}, "python": {"version": "3.13", "requirements": ["x"]}}
+    world.write("pipeline.yaml", json.dumps(config))
+    world.write(f"dockerfiles/{world.name}/image.yaml", json.dumps(image))
+    world.write(f"dockerfiles/{world.name}/Dockerfile", "FROM scratch\n")
+
+
+def answer(world: World, *words: str) -> Any:
+    """What gc answers with --json, with one result of each task kept."""
+    done = world.doit("gc", "--keep", "1", "--json", *words)
+    assert done.code == 0, done.err
+    return json.loads(done.out)
+
+
+def pushed(world: World, *texts: str) -> list[str]:
+    """Push an image of each text in turn; returns their digests."""
+    digests = []
+    for text in texts:
+        world.write("in.txt", text)
+        world.ran("push")
+        digests.append(world.digest)
+    return digests
+
+
+def stored(address: str) -> int:
+    """The blobs in a registry of ours that carry data."""
+    container = engine.client().containers.get(local_registry.container_name(address))
+    chunks, _ = container.get_archive("/var/lib/registry/docker/registry/v2/blobs")
+    with tarfile.open(fileobj=io.BytesIO(b"".join(chunks))) as tar:
+        return sum(member.name.endswith("/data") for member in tar)
+
+
+@pytest.fixture
+def shop(world: World, tmp_path: Path) -> Iterator[World]:
+    """A checkout with a registry and a node."""
+    with served(tmp_path) as (world.registry, _):
+        world.env["TOY_REGISTRY"] = world.registry
+        configure(world, world.registry)
+        yield world
+
+
+def test_gc_frees_the_registry_of_what_no_kept_record_claims(shop: World) -> None:
+    old, older, new = pushed(shop, "old", "older", "new")
+    before, repository = stored(shop.registry), f"tandem/{shop.name}"
+    dry = answer(shop, "--dry-run")
+    found = {item["name"]: item["bytes"] for item in dry["items"] if item["kind"] == MANIFESTS}
+    assert set(found) == {f"{shop.registry}/{repository}@{digest}" for digest in (old, older)}
+    # A layer of a tar's 10240 bytes, and the configuration.
+    assert all(10240 < size < 11000 for size in found.values())
+    assert registry.having(shop.registry, repository, [old, older, new]) == (old, older, new)
+    done = shop.doit("gc", "--yes", "--keep", "1")
+    assert (done.code, done.err) == (0, "")
+    assert registry.having(shop.registry, repository, [old, older, new]) == (new,)
+    assert registry.missing(shop.registry, repository, new) == ()
+    assert before - stored(shop.registry) == 2 * 3
+    assert shop.ran("push") == []
+    assert shop.doit("gc", "--yes", "--keep", "1").out == "nothing to remove\n"
+
+
+def test_gc_leaves_what_another_checkout_pushed_in_the_registry(shop: World) -> None:
+    other = shop.clone("theirs")
+    theirs = pushed(other, "theirs")
+    pushed(shop, "mine", "newer")
+    assert shop.doit("gc", "--yes", "--keep", "1").code == 0
+    assert registry.having(shop.registry, f"tandem/{shop.name}", theirs) == tuple(theirs)
+
+
+def test_a_manifest_and_an_image_that_a_container_uses_stay_everywhere(shop: World) -> None:
+    used, _ = pushed(shop, "used", "new")
+    container = engine.client().containers.create(used, ["/run"], name=shop.name, platform="linux/arm64")
+    items, notes = old_elsewhere(shop.root, kept(goes=[used]))
+    assert ([item for item in items if shop.name in item.name], notes) == ([], [])
+    container.remove(force=True)
+    items, notes = old_elsewhere(shop.root, kept(goes=[used]))
+    assert [item.kind for item in items if shop.name in item.name] == [NODES, MANIFESTS]
+
+
+def test_gc_removes_images_from_a_node_and_says_so(shop: World) -> None:
+    old, new = pushed(shop, "old", "new")
+    items, notes = old_elsewhere(shop.root, kept(goes=[old, new], stays=[new]))
+    (item,) = [item for item in items if item.kind == NODES]
+    assert notes == []
+    assert item.name.startswith(f"{NODE}: ")
+    assert item.bytes > 10240
+    assert remove_all([item], notes) == [item]
+    assert engine.image("local", old) is None
+    assert engine.image("local", new) is not None
+    # What is gone already is as good as removed.
+    assert remove_all([item], notes) == [item]
+
+
+def test_gc_goes_on_without_registry_and_nodes_and_says_each_once(world: World) -> None:
+    silent = f"127.0.0.1:{free_port()}"
+    configure(world, silent)
+    world.ran("build")
+    first = world.digest
+    world.write("in.txt", "newer")
+    world.ran("build")
+    done = world.doit("gc", "--dry-run", "--keep", "1")
+    assert done.code == 0
+    assert done.err.count("note: ") == 1
+    assert done.err.startswith(f"note: the registry is left alone: no registry answers at {silent}")
+    configure(world, silent, node=f"tcp://127.0.0.1:{free_port()}")
+    said = answer(world, "--yes")
+    assert IMAGES in {item["kind"] for item in said["items"] if item["removed"]}
+    assert engine.image("local", first) is None
+    node, left = said["notes"]
+    assert node.startswith("tcp://127.0.0.1:")
+    assert "no Docker engine answers" in node
+    assert left.startswith("the registry is left alone")
+
+
+def test_a_registry_that_forbids_deletion_is_one_note(
+    shop: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(local_registry, "CONFIG", local_registry.CONFIG.replace("true", "false"))
+    (strict := tmp_path / "strict").mkdir()
+    with served(strict) as (address, image):
+        try:
+            shop.env["TOY_REGISTRY"] = address
+            digests = pushed(shop, "one", "two")
+            items = list(old_manifests(kept(goes=digests), address, [f"tandem/{shop.name}"]))
+            notes: list[str] = []
+            assert len(items) == 2
+            assert remove_all(items, notes) == []
+            assert notes == [f"the registry {address} deletes no manifests"]
+        finally:
+            local_registry.stop(address, volume=True)
+            engine.client().images.remove(image, force=True)

@@ -1,0 +1,78 @@
+"""What is old outside of the checkout and its engine: in the registry, and on the nodes of the clusters."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pipeline import config, registry
+from pipeline.commands.old_images import old_among
+from pipeline.commands.old_manifests import collect, old_manifests
+from pipeline.commands.places import connected
+from pipeline.errors import TandemError
+from pipeline.graph.garbage import HASH, MANIFESTS, Item, Kept
+
+WITHIN = 30  # s: a node that is switched off must not hold up the rest
+
+
+def old_elsewhere(root: Path, kept: Kept) -> tuple[list[Item], list[str]]:
+    """What can go of what pipeline.yaml names, and notes on what was left alone; nothing without a pipeline.yaml.
+
+    What any container of any of the engines names stays everywhere. Raises ConfigError.
+    """
+    if not (root / config.PIPELINE).is_file():
+        return [], []
+    found = config.load(root)
+    endpoints = {node.endpoint for cluster in found.pipeline.clusters.values() for node in cluster.nodes}
+    items: list[Item] = []
+    there, notes = _look({"local"} | endpoints)
+    used = HASH.findall(json.dumps([containers for _, containers in there.values()]))
+    kept = replace(kept, hashes=kept.hashes | set(used))
+    target = found.pipeline.registry
+    for endpoint, (images, containers) in there.items():
+        if endpoint != "local":
+            items += old_among(kept, endpoint, images, containers, f"{target.repository}/")
+    if notes:
+        return items, [*notes, "the registry is left alone: only those engines know what they use of it"]
+    repositories = [f"{target.repository}/{name}" for name in (*found.images, "records")]
+    try:
+        items += old_manifests(kept, target.address, repositories)
+    except TandemError as error:
+        notes.append(f"the registry is left alone: {error}")
+    return items, notes
+
+
+def remove_all(items: Iterable[Item], notes: list[str]) -> list[Item]:
+    """Remove things, and have a registry of ours free their space; returns those that are gone.
+
+    What a registry forbids, and space that it does not free, is added to the notes. Raises HostError, TandemError.
+    """
+    removed: list[Item] = []
+    for item in items:
+        try:
+            item.remove()
+        except registry.Forbidden as error:
+            if str(error) not in notes:
+                notes.append(str(error))
+        else:
+            removed.append(item)
+    for address in {item.name.partition("/")[0] for item in removed if item.kind == MANIFESTS}:
+        try:
+            collect(address)
+        except TandemError as error:
+            notes.append(str(error))
+    return removed
+
+
+def _look(endpoints: set[str]) -> tuple[dict[str, tuple[Any, Any]], list[str]]:
+    """Images and containers of each engine, and a note on each that does not answer."""
+    there: dict[str, tuple[Any, Any]] = {}
+    notes: list[str] = []
+    for endpoint in sorted(endpoints):
+        try:
+            with connected(endpoint, within=WITHIN) as client:
+                there[endpoint] = client.api.images(), client.api.containers(all=True)
+        except TandemError as error:
+            notes.append(f"{endpoint} is left alone: {error}")
+    return there, notes

@@ -1,0 +1,64 @@
+"""Manifests in the registry that this checkout pushed, and that none of its records needs any more."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from pipeline import engine, local_registry, registry
+from pipeline.commands.places import connected
+from pipeline.errors import TandemError
+from pipeline.graph.garbage import MANIFESTS, Item, Kept
+
+
+def old_manifests(kept: Kept, address: str, repositories: Sequence[str]) -> Iterator[Item]:
+    """Manifests in these repositories by digests that only records which are about to go mention.
+
+    Their bytes are an estimate: config and layers that no other manifest of the repository uses, as far as its tags
+    and the kept records name them. Raises Unreachable if no registry answers, TandemError for a wrong answer.
+    """
+    going = _digests(found for found in kept.ours if kept.lets_go(found))
+    for repository in repositories:
+        old = registry.having(address, repository, going)
+        if not old:
+            continue
+        others = {*registry.tags(address, repository), *registry.having(address, repository, _digests(kept.hashes))}
+        staying: set[str] = set()
+        for reference in others:
+            found = registry.manifest(address, repository, reference)
+            if found and found.digest not in old:
+                staying.update(_blobs(found.value))
+        counted = set(staying)
+        for digest in old:
+            found = registry.manifest(address, repository, digest)
+            blobs = _blobs(found.value) if found else {}
+            freed = sum(size for blob, size in blobs.items() if blob not in counted)
+            counted.update(blobs)
+            remove = partial(registry.delete, address, repository, digest)
+            yield Item(kind=MANIFESTS, name=f"{address}/{repository}@{digest}", bytes=freed, remove=remove)
+
+
+def collect(address: str) -> None:
+    """Have our own registry free what no manifest uses; somebody else's is left alone. Raises HostError, TandemError.
+
+    Not `--delete-untagged`: what is pulled by digest has lost its tag to a newer one.
+    """
+    name = local_registry.container_name(address)
+    found = engine.container("local", name)
+    if not local_registry.is_local(address) or not found or not found["State"]["Running"]:
+        return
+    if (found["Config"]["Labels"] or {}).get(engine.LABEL) != "registry":
+        return
+    with connected("local") as client:
+        code, said = client.containers.get(name).exec_run(list(local_registry.COLLECT))
+    if code:
+        raise TandemError(f"{name} frees no space: {str(said)[-500:]}")
+
+
+def _digests(hashes: Iterable[str]) -> list[str]:
+    return [f"sha256:{digest}" for digest in sorted(hashes) if len(digest) == 64]
+
+
+def _blobs(manifest: Mapping[str, Any]) -> dict[str, int]:
+    """Config and layers by digest, with their sizes in bytes."""
+    parts = [part for part in (manifest.get("config"), *manifest.get("layers", ())) if part]
+    return {part["digest"]: part["size"] for part in parts}
