@@ -133,7 +133,8 @@ def test_tooling_is_made_without_ensurepip_and_again_after_a_kill_and_once_for_t
     before = machine.packages()
     assert "ModuleNotFoundError" in machine.fails("python3 -c 'import ensurepip'", 1)
     # As soon as there is something to leave behind.
-    killed = "setsid ./doitw --version & until [ -e .venv/bin/python ]; do sleep 0.05; done; kill -KILL -- -$!; wait $!"
+    kill = "python3 -c 'import os, sys; os.killpg(int(sys.argv[1]), 9)' $!"
+    killed = f"setsid ./doitw --version & until [ -e .venv/bin/python ]; do sleep 0.05; done; {kill}; wait $!"
     machine.fails(f'cd "{HOME}"; {killed}', 137)
     assert machine.sh(f'cd "{HOME}"; ls .venv/tandem 2>/dev/null || echo not made') == "not made"
     both = machine.sh(f'cd "{HOME}"; ./doitw --version >/dev/null & ./doitw --version; wait $!')
