@@ -109,11 +109,11 @@ def test_the_digest_is_in_the_store_and_the_image_says_what_it_should(parts: Par
 def test_files_are_roots_with_the_modes_and_times_of_the_archives(parts: Parts, tag: str, tmp_path: Path) -> None:
     built(parts, tag, tmp_path)
     found = content(tag, tmp_path)
-    ours = {name: found[name] for name in ("usr/local/lib/one.py", "work", "work/here", "work/run.sh", "usr", "tmp")}
+    ours = {name: found[name] for name in ("usr/local/lib/one.py", "srv", "srv/here", "work/run.sh", "usr", "tmp")}
     assert {(m.uid, m.gid) for m in ours.values()} == {(0, 0)}
     assert {name: m.mtime for name, m in ours.items()} == {**dict.fromkeys(ours, EPOCH), "tmp": EPOCH - 9}
     assert {name: oct(m.mode) for name, m in ours.items()} == {
-        "usr/local/lib/one.py": "0o644", "work": "0o755", "work/here": "0o755", "work/run.sh": "0o755",
+        "usr/local/lib/one.py": "0o644", "srv": "0o755", "srv/here": "0o755", "work/run.sh": "0o755",
         "usr": "0o755", "tmp": "0o1777",
     }  # fmt: skip
 
