@@ -88,7 +88,7 @@ def _registry(config: Config) -> Task:
 
     return Task(
         name="registry",
-        doc=f"a registry answers at {target.address}",
+        doc=f"Have a registry answer at {target.address}.",
         inputs=Inputs(
             params={"address": target.address, "serve": target.serve},
             code=("pipeline.local_registry",),

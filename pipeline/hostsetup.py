@@ -242,17 +242,9 @@ def _table(missing: Sequence[Need]) -> str:
 
 def main() -> int:
     """Set up this machine; returns the exit code."""
-    from pipeline.tooling import Printer  # not needed by doit's own use of this module
+    from pipeline.tooling import ended  # not needed by doit's own use of this module
 
-    try:
-        set_up(Printer())
-    except TandemError as error:
-        print(f"ERROR: {error}" + (f"\nhint: {error.hint}" if error.hint else ""), file=sys.stderr)
-        return error.code
-    except KeyboardInterrupt:
-        procs.cancel()
-        return 130
-    return 0
+    return ended(set_up)
 
 
 if __name__ == "__main__":

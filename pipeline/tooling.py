@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -211,10 +211,10 @@ def _alone(root: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def main() -> int:
-    """Make the tooling of the checkout that this module lies in; returns the exit code."""
+def ended(act: Callable[[Log], None]) -> int:
+    """The exit code of a piece of set-up, whose failures are worded here: there is no doit yet."""
     try:
-        make(Path(__file__).resolve().parents[1], Printer())
+        act(Printer())
     except TandemError as error:
         print(f"ERROR: {error}" + (f"\nhint: {error.hint}" if error.hint else ""), file=sys.stderr)
         return error.code
@@ -222,6 +222,11 @@ def main() -> int:
         procs.cancel()
         return 130
     return 0
+
+
+def main() -> int:
+    """Make the tooling of the checkout that this module lies in; returns the exit code."""
+    return ended(lambda log: make(Path(__file__).resolve().parents[1], log))
 
 
 if __name__ == "__main__":

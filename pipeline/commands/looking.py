@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from typing import Any, ClassVar
@@ -50,9 +51,9 @@ class Looking(Command):  # type: ignore[misc]  # doit has no annotations
             sys.stderr.write(f"note: {note}\n")
         return code
 
+    @abstractmethod
     def answer(self, graph: Graph, options: Options, words: list[str]) -> int:
         """What the command is for; returns the exit code. Raises TandemError."""
-        raise NotImplementedError
 
 
 def load(task_loader: Any, given: Options) -> Graph:

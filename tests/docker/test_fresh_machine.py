@@ -20,7 +20,7 @@ from pipeline.errors import TandemError
 from pipeline.log import NullLog
 
 ROOT = Path(__file__).parents[2]
-HOME = "/root/a checkout"  # with a space, as people have them
+HOME = "/srv/a checkout"  # with a space, as people have them
 CA = "/usr/local/share/host-ca.crt"
 
 
@@ -168,8 +168,8 @@ def test_doit_finds_its_plugins_from_a_folder_below_and_words_arrive_as_they_wer
     activated = f'cd "{HOME}"; . .venv/bin/activate; cd pipeline'
     assert '"found"' in machine.fails(f"{activated}; doit host --json", 4)
     assert '"found"' in machine.fails(f'cd /; "{HOME}/doitw" host --json', 4)
-    machine.sh("mkdir -p /root/other; echo 'def task_x(): return {\"actions\": []}' >/root/other/dodo.py")
-    words = "-f /root/other/dodo.py 'a  \"b'"
+    machine.sh("mkdir -p /srv/other; echo 'def task_x(): return {\"actions\": []}' >/srv/other/dodo.py")
+    words = "-f /srv/other/dodo.py 'a  \"b'"
     assert "'a  \"b' is not a task" in machine.fails(f'cd "{HOME}"; ./doitw list {words}', 3)
     assert machine.sh(f'cd "{HOME}"; find . -newer .venv/tandem/root -not -path "*/__pycache__*" -type f') == ""
 
@@ -237,7 +237,7 @@ def test_two_set_ups_at_once_start_one_engine(equipped: Machine) -> None:
 def test_an_engine_that_does_not_fit_is_refused_and_left_as_it_is(equipped: Machine) -> None:
     """The same engine with the classic store, as somebody else may have it."""
     equipped.sh("kill $(cat /var/run/docker.pid); while test -e /var/run/docker.pid; do sleep 0.2; done")
-    equipped.sh("mv /etc/docker/daemon.json /root/kept; setsid --fork dockerd </dev/null >/dev/null 2>&1")
+    equipped.sh("mv /etc/docker/daemon.json /srv/kept; setsid --fork dockerd </dev/null >/dev/null 2>&1")
     answers(equipped)
     pid = equipped.sh("cat /var/run/docker.pid")
     said = equipped.fails(f'cd "{HOME}"; ./doitw set-up', 4)
@@ -259,7 +259,7 @@ def runs_foreign_code(machine: Machine) -> None:
     """Build and run an arm64 program whose only deed is to end with status 42."""
     program = base64.b64encode(foreign_program()).decode()
     machine.sh(
-        "rm -rf /root/foreign; mkdir /root/foreign; cd /root/foreign; "
+        "rm -rf /srv/foreign; mkdir /srv/foreign; cd /srv/foreign; "
         f"echo {program} | base64 -d >program; chmod 755 program; "
         "printf 'FROM scratch\\nCOPY program /program\\nENTRYPOINT [\"/program\"]\\n' >Dockerfile; "
         "docker buildx build --platform linux/arm64 --provenance=false --load -t exits-42 ."
