@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from docker.models.containers import Container
 
 SHM_BYTES = 2 << 30
+LEAST_SHARES = 2
+"""Of 1024, the usual: the least that Linux knows (cgroup v1 cpu.shares; engines translate it for v2)."""
 Heard = Callable[[str, str], None]
 """Called with a node's name and one line of its container's output."""
 
@@ -136,6 +138,16 @@ class Nodes:
         thread = threading.Thread(target=_pump, args=(container, plan.node, heard), daemon=True)
         thread.start()
         return thread
+
+    def give_way(self) -> None:
+        """Let containers that stand in for machines have what processors all else leaves: Ray's waits spin.
+
+        The compiled graph that vLLM runs on Ray polls by sched_yield (seen with Ray 2.60), which takes a processor a
+        node as long as the cluster is up. Real machines have nothing else to do.
+        """
+        for plan in self.plans:
+            if plan.network is not None:
+                self._container(plan).update(cpu_shares=LEAST_SHARES)
 
     def remove(self) -> list[str]:
         """Take away every container and network of the cluster, running or not; returns their names."""

@@ -121,6 +121,7 @@ def carry_out(
             if port is None:
                 port = _up(nodes, cluster, report, logs, log)
             outputs = _judge(nodes, cluster, port, reference, report, logs, log)
+            nodes.give_way()
         except BaseException as error:
             # What ran before and only could not be asked to the end stays.
             if not ran or isinstance(error, DeployError):

@@ -195,6 +195,8 @@ def test_a_cluster_comes_up_answers_and_is_left_alone_the_second_time(target: Ta
     assert [node["ranks"] for node in outputs["nodes"]] == [[0], [1]]
     assert outputs["endpoint"] == f"http://127.0.0.1:{target.cluster.serve.port}/v1"
     assert any("worker: rank 1 of 2" in line for line in log.lines)
+    for plan in deploy.plans(target):
+        assert engine.container("local", plan.container)["HostConfig"]["CpuShares"] == clusters.LEAST_SHARES
     before = _ids(target)
     again = NullLog()
     assert deploy.run(target, REFERENCE, tmp_path / "logs", again) == outputs
