@@ -46,6 +46,9 @@ class Reading(Fact, frozen=True, kw_only=True):
     `programs` maps a command to its path ("" if it is not on PATH); `architectures` maps what vLLM's registry.py lists
     (by its syntax tree) to "module:Class"; `nccl` are the NCCL libraries by path; `launchers` the paths of
     run-cluster-node.sh; `conflicts` what is inconsistent among the distributions as the image came.
+    `entrypoint_text` is the text of the shell script that ENTRYPOINT runs (pipeline.entrypoint.script names it; "" for
+    a binary or none); `libraries` maps a library's soname to its path ("" if it is not there); `dist_packages` are the
+    names in /usr/local/lib/python3.12/dist-packages, which mods of the launcher have written into them.
     """
 
     digest: str
@@ -66,6 +69,9 @@ class Reading(Fact, frozen=True, kw_only=True):
     nccl: tuple[str, ...] = ()
     launchers: tuple[str, ...] = ()
     conflicts: tuple[str, ...] = ()
+    entrypoint_text: str = ""
+    libraries: dict[str, str] = field(default_factory=dict)
+    dist_packages: tuple[str, ...] = ()
 
     def version(self, name: str) -> str:
         """The version of a distribution (normalised name); empty if it is not inside."""

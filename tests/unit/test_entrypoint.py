@@ -1,0 +1,135 @@
+"""Which entrypoints hand over to the command they are given, as far as that can be read."""
+
+import pytest
+
+from pipeline.entrypoint import hands_over, script
+from pipeline.shellwords import UnreadableError, tokens
+
+BASH = "#!/bin/bash\n"
+# As wrappers in public images are written, in our own words.
+NVIDIA = """
+shopt -s nullglob extglob
+parts=( "${here}/entrypoint.d"/*@(.txt|.sh) )
+print_repeats() {
+  local -r char="$1" count="$2"
+  local i
+  for ((i=1; i<=$count; i++)); do echo -n "$char"; done
+  echo
+}
+print_banner_text() {
+  # $1: character
+  local banner_char=$1
+  local len="$(echo -n "$text" | wc -c)"
+  print_repeats "${banner_char}" $len
+}
+for file in "${parts[@]}"; do
+  case "${file}" in
+    *.txt) cat "${file}";;
+    *.sh) source "${file}";;
+  esac
+done
+cat <<'TEXT' >&2
+exec nothing here; it's a text
+TEXT
+if [[ $# -eq 0 ]]; then
+  exec "/bin/bash"
+else
+  exec "$@"
+fi
+"""
+HANDING = {
+    "plain": 'set -euo pipefail\nsource /opt/setup.sh\nexec "$@"',
+    "nvidia": NVIDIA,
+    "words of its own": 'if [ "$1" = serve ]; then shift; exec vllm serve "$@"; fi\nexec "$@"',
+    "options": 'if [ "${1#-}" != "$1" ]; then\n  set -- vllm serve "$@"\nfi\nexec "$@"',
+    "option letter": 'if [ "${1:0:1}" = "-" ]; then set -- server "$@"; fi; exec "$@"',
+    "case": 'case "$1" in\n serve|api) exec vllm "$@" ;;\n *) exec "$@" ;;\nesac',
+    "chain": '[ $# -gt 0 ] && exec "$@"\nexec bash',
+    "failing is not usual": 'cd /app || exit 1\nif ! command -v nvidia-smi; then echo no; exit 1; fi\nexec "$@"',
+    "another wrapper": 'exec tini -s -- "$@"',
+    "a user": 'exec gosu root "$@"',
+    "output elsewhere": 'exec 2>&1\nexec "$@" 2> /dev/null',
+    "in the background": '/usr/sbin/sshd &\nvllm serve model > /log 2>&1 &\nexec "$@"',
+    "through a function": 'main() {\n  echo "$(date)"\n  exec "$@"\n}\nmain "$@"',
+    "a continued line": 'exec \\\n  "$@"',
+    "pattern": 'if [[ "$1" == -* ]]; then exec vllm serve "$@"; fi\nexec "$@"',
+    "no command": 'if test -z "$1"; then exec vllm serve; fi\nexec "${@}"',
+}
+SWALLOWING = {
+    "serves its own": "vllm serve /model --port 8000",
+    "serves with it": 'exec vllm serve "$@"',
+    "serves first": 'python3 -m vllm.entrypoints.openai.api_server --model /m\nexec "$@"',
+    "all but one": 'if [ "$1" != "bash" ]; then exec vllm serve "$@"; fi\nexec "$@"',
+    "by a variable": 'if [ -z "$NO_SERVE" ]; then exec vllm serve; fi\nexec "$@"',
+    "by a variable, or": '[ -n "$SHELL_ONLY" ] || exec vllm serve\nexec "$@"',
+    "only sometimes": 'if [ "$MODE" = run ]; then exec "$@"; fi',
+    "other arguments": 'set -- --model m\nexec "$@"',
+    "eats its options": 'while [ $# -gt 0 ]; do case $1 in -x) x=1 ;; esac; shift; done\nexec "$@"',
+    "for ever": 'while true; do sleep 1; done\nexec "$@"',
+    "as a child": '"$@"',
+    "ends before": 'exit 0\nexec "$@"',
+    "another function's": 'run() { exec "$@"; }\nrun vllm serve',
+    "case": 'case "$1" in bash|sleep) exec "$@" ;; *) exec vllm serve "$@" ;; esac',
+    "beside": '(exec "$@")\nexec vllm serve',
+    "only said": 'echo exec "$@"',
+    "commented out": '# exec "$@"\ntrue',
+    "in a text": 'cat <<EOF\nexec "$@"\nEOF',
+    "words joined": 'exec bash -c "$*"',
+    "open quote": 'exec "$@',
+    "open block": 'if true; then exec "$@"',
+    "nothing": "",
+}
+
+
+@pytest.mark.parametrize("name", HANDING)
+def test_a_script_that_ends_as_its_command_hands_over(name: str) -> None:
+    assert hands_over(["/entry.sh"], BASH + HANDING[name])
+
+
+@pytest.mark.parametrize("name", SWALLOWING)
+def test_a_script_that_may_end_as_something_else_does_not(name: str) -> None:
+    assert not hands_over(["/entry.sh"], BASH + SWALLOWING[name])
+
+
+@pytest.mark.parametrize(
+    "entrypoint",
+    [[], [""], ["tini", "--"], ["/usr/bin/tini", "-g", "-p", "SIGTERM", "--"], ["dumb-init"], ["env", "A=b"],
+     ["/opt/nvidia/nvidia_entrypoint.sh"],
+     ["sh", "-c", 'exec "$@"', "--"], ["tini", "--", "bash", "-c", 'exec "$@"', "x"]],
+)  # fmt: skip
+def test_words_that_hand_over_need_no_script(entrypoint: list[str]) -> None:
+    assert hands_over(entrypoint)
+
+
+@pytest.mark.parametrize(
+    "entrypoint",
+    [["vllm", "serve"], ["python3", "-m", "vllm.entrypoints.openai.api_server"], ["/bin/sh", "-c", "exec vllm serve"],
+     ["sh", "-c", 'exec "$@"'], ["bash"], ["bash", "-c"], ["/entry.sh"], ["tini", "--", "/entry.sh"],
+     ["nvidia_entrypoint.sh", "vllm", "serve"]],
+)  # fmt: skip
+def test_words_that_serve_or_say_nothing_do_not(entrypoint: list[str]) -> None:
+    assert not hands_over(entrypoint)
+
+
+def test_a_script_is_read_behind_wrappers_and_shells() -> None:
+    text = BASH + 'exec "$@"'
+    assert hands_over(["tini", "--", "/entry.sh"], text)
+    assert hands_over(["/bin/bash", "/entry.sh"], 'exec "$@"')
+    assert not hands_over(["/entry.sh", "serve"], text)
+    assert not hands_over(["/entry.py"], '#!/usr/bin/python3\nexec "$@"')
+
+
+def test_the_script_of_an_entrypoint_is_named_for_who_reads_the_image() -> None:
+    assert script(["tini", "--", "/entry.sh", "x"]) == "/entry.sh"
+    assert script(["bash", "-e", "/entry.sh"]) == "/entry.sh"
+    assert script(["vllm", "serve"]) == "vllm"
+    assert script(["sh", "-c", "x"]) == ""
+    assert script([]) == ""
+
+
+def test_words_are_kept_as_they_are_written() -> None:
+    assert tokens('a=$(b "c d") "e\\"f" \'g\' h;i&&j 2>&1 # k\n') == [
+        'a=$(b "c d")', '"e\\"f"', "'g'", "h", ";", "i", "&&", "j", "2>&1", "\n",
+    ]  # fmt: skip
+    with pytest.raises(UnreadableError, match="an open"):
+        tokens("echo 'a")
