@@ -12,8 +12,17 @@ NONE = re.compile(r"there (?:is|are) no versions? of ([\w.\-\[\]]+)(?:\{[^}]*\})
 UNFIT = re.compile(r"(\S+) (has no (?:usable wheels|wheels with a matching [^(,\n]+))")
 
 
+class Clash(ConfigError):
+    """A request that no set of versions answers; `text` is the resolver's own explanation, without its warnings."""
+
+    text = ""
+
+
 def explain(output: str, origin: str, requirements: Sequence[str], constraints: Sequence[str]) -> TandemError:
-    """What uv wrote, as the error to raise. `origin` is the file that holds requirements and constraints."""
+    """What uv wrote, as the error to raise: a Clash where versions exclude each other.
+
+    `origin` is the file that holds requirements and constraints.
+    """
     text = _plain(output)
     if "network was disabled" in text:
         return _unreachable("", "uv is told to stay offline, and its cache does not hold what is asked")
@@ -33,20 +42,21 @@ def name_of(requirement: str) -> str:
     return re.sub(r"[-_.]+", "-", match[0].rstrip("-_.")).lower() if match else ""
 
 
-def _clash(text: str, origin: str, requirements: Sequence[str], constraints: Sequence[str]) -> ConfigError:
-    sides = [f"{who} wants {what}" for who, what in _wants(text, constraints)]
+def _clash(text: str, origin: str, requirements: Sequence[str], constraints: Sequence[str]) -> Clash:
+    sides = [f"{who} wants {what}" for who, what in wants(text, constraints)]
     for key, given in (("requirements", requirements), ("constraints", constraints)):
-        sides += [f"{origin} asks for {item} (python.{key})" for item in given if _named(name_of(item), text)]
+        sides += [f"{origin} asks for {item} (python.{key})" for item in given if named(name_of(item), text)]
     lacks = [f"the index has no {_spaced(name + spec.rstrip(','))}" for name, spec in NONE.findall(text)]
     lacks += [f"{which} {why.strip()}" for which, why in UNFIT.findall(text)]
     hints = re.findall(r"^hint: (.+)$", text, re.MULTILINE)
     lines = ["these cannot all be had:", *(f"  {side}" for side in dict.fromkeys([*sides, *lacks]))]
-    return ConfigError(
-        "\n".join([*lines, "in uv's words:", *_reasons(text)]), hint=_remedy(hints, bool(lacks), len(sides), origin)
-    )
+    hint = _remedy(hints, bool(lacks), len(sides), origin)
+    clash = Clash("\n".join([*lines, "in uv's words:", *reasons(text)]), hint=hint)
+    clash.text = text
+    return clash
 
 
-def _wants(text: str, constraints: Sequence[str]) -> list[tuple[str, str]]:
+def wants(text: str, constraints: Sequence[str]) -> list[tuple[str, str]]:
     """Who wants what, of packages. uv counts our constraints among the wishes of each package: they are left out."""
     ours = {re.sub(r"\s+", "", item) for item in constraints}
     found = []
@@ -67,7 +77,7 @@ def _remedy(hints: Sequence[str], lacking: bool, sides: int, origin: str) -> str
 
 
 def _unknown(name: str, text: str, origin: str, requirements: Sequence[str], constraints: Sequence[str]) -> ConfigError:
-    asks = [f"{who} wants {what}" for who, what in _wants(text, constraints) if name_of(what) == name_of(name)]
+    asks = [f"{who} wants {what}" for who, what in wants(text, constraints) if name_of(what) == name_of(name)]
     for key, given in (("requirements", requirements), ("constraints", constraints)):
         asks += [f"python.{key} asks for {item}" for item in given if name_of(item) == name_of(name)]
     return ConfigError(
@@ -83,7 +93,8 @@ def _unreachable(where: str, why: str) -> TandemError:
     )
 
 
-def _named(name: str, text: str) -> bool:
+def named(name: str, text: str) -> bool:
+    """Whether a text names a distribution."""
     return re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", text, re.IGNORECASE) is not None
 
 
@@ -102,7 +113,8 @@ def _plain(output: str) -> str:
     return "\n".join(kept).strip()
 
 
-def _reasons(text: str) -> list[str]:
+def reasons(text: str) -> list[str]:
+    """The first lines of uv's explanation, to be shown as they are."""
     body = text.partition("No solution found when resolving dependencies")[2].partition("\nhint:")[0].lstrip(": \n")
     lines = [f"  {line.strip().removeprefix('cause: ')}" for line in body.splitlines() if line.strip()]
     return lines if len(lines) <= SHOWN else [*lines[:SHOWN], "  …"]

@@ -9,12 +9,12 @@ import os
 import tempfile
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from pipeline import conflict, procs
+from pipeline import conflict, procs, remedy
 from pipeline.audit import Target
 from pipeline.errors import ConfigError, TandemError
 from pipeline.log import Log
@@ -40,7 +40,11 @@ class Wheel:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What is asked of the resolver. `origin` is the file that asks, `pins` the versions to keep, `cutoff` a day."""
+    """What is asked of the resolver. `origin` is the file that asks, `pins` the versions to keep, `cutoff` a day.
+
+    `first` is the URL of an index that is asked before all others, and alone for the names in `undated`: those that it
+    has. `lowest` asks for the oldest version of each requirement instead of the newest; `within` is in seconds.
+    """
 
     requirements: Sequence[str]
     constraints: Sequence[str]
@@ -48,15 +52,36 @@ class Request:
     cutoff: str
     origin: str
     pins: Mapping[str, str]
+    first: str = ""
+    undated: Sequence[str] = ()
+    lowest: bool = False
+    within: float = 600
 
 
 def wheels(request: Request, log: Log) -> tuple[Wheel, ...]:
     """The distributions that answer a request, sorted by name; pins are kept where the request allows it.
 
     Raises ConfigError in words for a conflict or a package that does not exist or has no fitting wheel,
-    TandemError if the index cannot be reached.
+    TandemError if the index cannot be reached. A conflict with a version that the request pins names, if there is one,
+    the oldest later version that the rest of the request can be had with.
     """
-    _readable(request)
+    try:
+        return solve(request, log)
+    except conflict.Clash as clash:
+        later = remedy.later(request.requirements, clash.text, lambda given: _oldest(request, given, log))
+        clash.hint = remedy.words(later, request.origin) or clash.hint
+        raise
+
+
+def _oldest(request: Request, requirements: Sequence[str], log: Log) -> dict[str, str]:
+    """The versions in an answer to other requirements, each as old as it can be."""
+    other = replace(request, requirements=requirements, pins={}, lowest=True, within=remedy.WITHIN)
+    return {wheel.name: wheel.version for wheel in solve(other, log)}
+
+
+def solve(request: Request, log: Log) -> tuple[Wheel, ...]:
+    """What wheels() does, without a look for another version in case of a conflict (conflict.Clash)."""
+    readable(request)
     packages = _pylock(request, log)
     chosen = [_wheel(package, request.target) for package in packages]
     misfits = [
@@ -97,7 +122,7 @@ def version() -> str:
     return installed("uv")
 
 
-def _readable(request: Request) -> None:
+def readable(request: Request) -> None:
     """Raise ConfigError for what is no requirement; an option of the resolver is none."""
     from packaging.requirements import InvalidRequirement, Requirement
 
@@ -120,8 +145,9 @@ def _pylock(request: Request, log: Log, *options: str) -> list[dict[str, Any]]:
             out.write_text(_preferences(request.pins), encoding="utf-8")
         argv = [uv(), *_words(request), *options]
         log.line("$ " + " ".join(["uv", *argv[1:]]))
+        argv += [word for name in request.undated for word in ("--exclude-newer-package", f"{name}=false")]
         try:
-            procs.capture(argv, cwd=scratch, env=environment(), within=600)
+            procs.capture(argv, cwd=scratch, env=_surroundings(request), within=request.within)
         except procs.ProgramError as error:
             for line in error.output.splitlines():
                 log.line(line)
@@ -140,7 +166,17 @@ def _words(request: Request) -> list[str]:
         "--python-platform", f"{target.machine}-manylinux_2_{glibc}",
         "--only-binary", ":all:", "--no-sources", "--no-python-downloads", "--color", "never", "--no-progress",
         *(["--exclude-newer", f"{request.cutoff}T00:00:00Z"] if request.cutoff else []),
+        *(["--resolution", "lowest-direct"] if request.lowest else []),
     ]  # fmt: skip
+
+
+def _surroundings(request: Request) -> dict[str, str]:
+    env = environment()
+    if request.first:
+        # A name that this index has is looked for nowhere else; the indexes of the host's settings follow.
+        env |= {"UV_INDEX": f"{request.first} {os.environ.get('UV_INDEX', '')}".strip()}
+        env |= {"UV_INDEX_STRATEGY": "first-index"}
+    return env
 
 
 def _preferences(pins: Mapping[str, str]) -> str:

@@ -1,0 +1,147 @@
+"""What is inconsistent among distributions, as `pip check` means it, but judged for another machine."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pipeline.audit import MACHINES
+from pipeline.reading import Inside
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
+
+
+def complaints(
+    distributions: Sequence[Inside], *, python: str, platform: str, asked: Iterable[str] = ()
+) -> tuple[str, ...]:
+    """Every requirement that is missing or met by a wrong version, one line each, sorted.
+
+    `python` is the target's version ("3.12" or "3.12.3"), `platform` Docker's word ("linux/arm64"). A requirement
+    behind an extra counts where something in the set, or `asked` (requirements from outside), wants that extra, which
+    pip itself does not look at. Of two distributions of one name the first counts. What is not written by PEP 440
+    or 508 is compared as text or reported, never an error.
+    """
+    env = environment(python, platform)
+    there = {inside.name: inside for inside in reversed(distributions)}
+    wishes = {name: _wishes(inside) for name, inside in there.items()}
+    extras: dict[str, set[str]] = {}
+    for item in asked:
+        if (wish := read(item)) is not None:
+            extras.setdefault(canonical(wish.name), set()).update(map(canonical, wish.extras))
+    _spread(extras, wishes, env)
+    found = []
+    for name, inside in there.items():
+        found += [_unread(inside, item) for item in inside.requires if read(item) is None]
+        for wish in wishes[name]:
+            if (extra := _wanted(wish, extras.get(name, set()), env)) is not None:
+                found += _judge(inside, extra, wish, there)
+    return tuple(sorted(set(found)))
+
+
+def new(before: Iterable[str], after: Iterable[str]) -> tuple[str, ...]:
+    """The complaints that were not there before."""
+    known = set(before)
+    return tuple(line for line in after if line not in known)
+
+
+def environment(python: str, platform: str) -> dict[str, str]:
+    """What markers are evaluated with: CPython on Linux on the target's machine."""
+    full = python if python.count(".") > 1 else f"{python}.0"
+    return {
+        "implementation_name": "cpython",
+        "implementation_version": full,
+        "os_name": "posix",
+        "platform_machine": MACHINES.get(platform.rpartition("/")[2], platform.rpartition("/")[2]),
+        "platform_python_implementation": "CPython",
+        "platform_release": "",
+        "platform_system": "Linux",
+        "platform_version": "",
+        "python_full_version": full,
+        "python_version": ".".join(full.split(".")[:2]),
+        "sys_platform": "linux",
+    }
+
+
+def applies(wish: "Requirement", extra: str, env: Mapping[str, str]) -> bool:
+    """Whether a requirement counts on the target, for an extra ("" for none)."""
+    return wish.marker is None or wish.marker.evaluate({**env, "extra": extra})
+
+
+def fits(wish: "Requirement", version: str) -> bool:
+    """Whether a version is one that a requirement allows; local and pre-releases count as they are."""
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        return wish.specifier.contains(Version(version), prereleases=True)
+    except InvalidVersion:
+        return all(_as_text(spec.operator, spec.version, version) for spec in wish.specifier)
+
+
+def read(requirement: str) -> "Requirement | None":
+    """A requirement, or None if it is not written as PEP 508 wants it."""
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    try:
+        return Requirement(requirement)
+    except InvalidRequirement:
+        return None
+
+
+def canonical(name: str) -> str:
+    """A name of a distribution or an extra as PEP 503 normalises it."""
+    from packaging.utils import canonicalize_name
+
+    return canonicalize_name(name)
+
+
+def _as_text(operator: str, wanted: str, version: str) -> bool:
+    same = wanted == version
+    return not same if operator == "!=" else same and operator in {"==", "===", ">=", "<=", "~="}
+
+
+def _wishes(inside: Inside) -> list["Requirement"]:
+    return [wish for item in inside.requires if (wish := read(item)) is not None]
+
+
+def _spread(extras: dict[str, set[str]], wishes: Mapping[str, Sequence["Requirement"]], env: Mapping[str, str]) -> None:
+    """Add the extras that requirements ask for, and those that these then ask for, until there are no more."""
+    changed = True
+    while changed:
+        changed = False
+        for name, mine in wishes.items():
+            for wish in mine:
+                if not wish.extras or _wanted(wish, extras.get(name, set()), env) is None:
+                    continue
+                known = extras.setdefault(canonical(wish.name), set())
+                changed |= not known.issuperset(more := set(map(canonical, wish.extras)))
+                known |= more
+
+
+def _wanted(wish: "Requirement", extras: Iterable[str], env: Mapping[str, str]) -> str | None:
+    """The extra that a requirement counts for ("" if it always does), or None if it does not count."""
+    return next((extra for extra in ("", *sorted(extras)) if applies(wish, extra, env)), None)
+
+
+def _judge(inside: Inside, extra: str, wish: "Requirement", there: Mapping[str, Inside]) -> Iterator[str]:
+    who = f"{inside.name}[{extra}] {inside.version}" if extra else f"{inside.name} {inside.version}"
+    name = canonical(wish.name)
+    if name not in there:
+        yield f"{who} wants {wanted(wish)}, which is not there"
+    elif not fits(wish, there[name].version):
+        yield f"{who} wants {wanted(wish)}, but {name} {there[name].version} is there"
+
+
+def wanted(wish: "Requirement") -> str:
+    """A requirement without its marker, as in `ray[cgraph]>=2.48`."""
+    extras = f"[{','.join(sorted(wish.extras))}]" if wish.extras else ""
+    return f"{canonical(wish.name)}{extras}{in_order(str(wish.specifier))}"
+
+
+def in_order(
+    specifiers: str, key: Callable[[str], tuple[bool, str]] = lambda spec: (spec.startswith("<"), spec)
+) -> str:
+    """Specifiers with lower bounds first, as people write them: packaging gives them in the order of a set."""
+    return ",".join(sorted(filter(None, specifiers.split(",")), key=key))
+
+
+def _unread(inside: Inside, requirement: str) -> str:
+    return f"{inside.name} {inside.version} has a requirement that cannot be read: {requirement!r}"
