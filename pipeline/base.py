@@ -34,7 +34,7 @@ def make(lock: Lock, into: Path, log: Log) -> dict[str, str | int]:
         sources.mkdir()
         with Rootfs(part, lock.epoch) as root:
             with step(log, f"{len(lock.debs)} packages into one root"):
-                _finish(root, _extract(lock.debs, files, root, scratch, log))
+                finish(root, _extract(lock.debs, files, root, scratch, log))
             with step(log, "bytecode of the base"):
                 _compile(root, sources, python)
         outputs: dict[str, str | int] = {
@@ -92,8 +92,8 @@ def _decompressed(paths: Sequence[Path], scratch: Path) -> Iterator[Path]:
             yield pending[index].result()
 
 
-def _finish(root: Rootfs, content: dict[str, bytes]) -> None:
-    """What maintainer scripts would have made."""
+def finish(root: Rootfs, content: dict[str, bytes]) -> None:
+    """Add what maintainer scripts would have made; `content` is what made.make() wants."""
     for item in made.make(root.has, content):
         match item:
             case made.File(path, text, mode, gid):

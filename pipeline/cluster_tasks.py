@@ -13,7 +13,7 @@ from pipeline.config import Config
 from pipeline.errors import TandemError
 from pipeline.graph.task import Claim, Inputs, Json, Outputs, Run, Task
 from pipeline.image_tasks import EMULATION, keep, lock_mode
-from pipeline.local_registry import LOCKED, PACKAGES, SUITE
+from pipeline.lockeddebs import LAB, REGISTRY, Wanted
 from pipeline.models import Cluster, Serve
 
 if TYPE_CHECKING:
@@ -27,8 +27,9 @@ SECRET_OPTION = re.compile("--(.*[-_.])?(key|token|secret|password)", re.IGNOREC
 
 
 def shared(config: Config) -> Iterator[Task]:
-    """The tasks that all clusters share: registry and model."""
-    yield _registry_lock(config)
+    """The tasks that all clusters share: registry, lab and model."""
+    yield _debs_lock(config, REGISTRY, "the packages of the local registry")
+    yield _debs_lock(config, LAB, "the packages of the lab's machines")
     yield _registry(config)
     yield _model(config)
 
@@ -40,24 +41,22 @@ def tasks(config: Config, name: str, cluster: Cluster) -> Iterator[Task]:
     yield _deploy(config, name, cluster)
 
 
-def _registry_lock(config: Config) -> Task:
+def _debs_lock(config: Config, wanted: Wanted, doc: str) -> Task:
     mode = lock_mode()
 
     def run(run: Run) -> Outputs:
-        from pipeline import local_registry
-
-        local_registry.lock(config.root, mode, run.log)
-        return {"sha256": store.digest(config.root / LOCKED)}
+        wanted.lock(config.root, mode, run.log)
+        return {"sha256": store.digest(config.root / wanted.path)}
 
     def world(outputs: Outputs) -> tuple[Claim, ...]:
         if mode.startswith("upgrade"):
             return (claims.never(f"TANDEM_LOCK={mode}"),)
-        return (claims.file(str(LOCKED), str(outputs["sha256"])),)
+        return (claims.file(str(wanted.path), str(outputs["sha256"])),)
 
     return Task(
-        name="lock:registry",
-        doc="the packages of the local registry",
-        inputs=Inputs(params={"packages": list(PACKAGES), "suite": SUITE}),
+        name=f"lock:{wanted.name}",
+        doc=doc,
+        inputs=Inputs(params={"packages": list(wanted.packages), "suite": wanted.suite}),
         run=run,
         world=world,
     )
@@ -70,7 +69,8 @@ def _registry(config: Config) -> Task:
         from pipeline import local_registry, registry
 
         if target.serve:
-            served = local_registry.serve(target.address, local_registry.read(config.root), run.scratch, run.log)
+            locked = REGISTRY.read(config.root)
+            served = local_registry.serve(target.address, locked, run.scratch, run.log)
             return {"address": target.address, **served}
         if not registry.answers(target.address):
             raise TandemError(

@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline import aptroot, debs, engine, lockfile, procs, registry
+from pipeline import debs, engine, procs, registry
 from pipeline.debs import Deb
-from pipeline.errors import ConfigError, HostError, TandemError
+from pipeline.errors import TandemError
+from pipeline.lockeddebs import REGISTRY
 from pipeline.log import Log, wait_until
 
-PACKAGES = ("docker-registry", "libc6")
-SUITE = "trixie"
-LOCKED = Path("lockfiles/registry.debs.txt")
 CONFIG = """\
 version: 0.1
 storage: {filesystem: {rootdirectory: /var/lib/registry}, delete: {enabled: true}}
@@ -77,47 +75,14 @@ def stop(address: str, *, volume: bool = False) -> None:
             return
 
 
-def lock(root: Path, mode: str, log: Log) -> tuple[Deb, ...]:
-    """The lock of the registry's packages for both architectures; made anew if `mode` (TANDEM_LOCK) asks for it.
-
-    Raises ConfigError if it is not there and `mode` is "frozen".
-    """
-    if (root / LOCKED).exists() and not mode.startswith("upgrade"):
-        return read(root)
-    if mode == "frozen":
-        raise ConfigError(f"{LOCKED}: there is no such lock", hint="restore it with `git checkout`")
-    found: list[Deb] = []
-    for arch in ("amd64", "arm64"):
-        with aptroot.private(SUITE, arch, log) as apt:
-            found += [deb for deb in apt.resolve(PACKAGES) if deb.name in PACKAGES]
-    part = (root / LOCKED).with_suffix(".part")
-    part.write_text(lockfile.columns(found), encoding="utf-8")
-    part.replace(root / LOCKED)
-    return read(root)
-
-
-def read(root: Path) -> tuple[Deb, ...]:
-    """The committed lock of the registry's packages. Raises ConfigError if it is not there or not a lock."""
-    try:
-        return lockfile.debs((root / LOCKED).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"{LOCKED}: not a lock of packages: {error}", hint="restore it with `git checkout`"
-        ) from error
-
-
 def _image(locked: Sequence[Deb], scratch: Path, log: Log) -> str:
     """The digest of the registry's image, made if the store has it not."""
-    mine = [deb for deb in locked if deb.arch == debs.machine()]
-    if not mine:
-        raise HostError(
-            f"{LOCKED}: nothing is locked for {debs.machine()}", hint="set serve: false, and run a registry yourself"
-        )
+    mine = REGISTRY.of_this_machine(locked, hint="set serve: false, and run a registry yourself")
     decides = "\n".join([*(deb.sha256 for deb in mine), CONFIG, DOCKERFILE])
     tag = f"tandem/registry:{hashlib.sha256(decides.encode()).hexdigest()[:12]}"
     found = engine.image("local", tag)
     if found is None:
-        files = debs.fetch(mine, SUITE, log, image="registry", title="packages of the registry")
+        files = debs.fetch(mine, REGISTRY.suite, log, image=REGISTRY.name, title="packages of the registry")
         _context([files[deb.sha256] for deb in mine], scratch)
         # Not python-on-whales: it looks the image up by the config digest, which this image store does not know.
         options = ["--tag", tag, "--network", "none", "--provenance=false", "--output", "type=docker"]

@@ -10,6 +10,7 @@ import pytest
 
 from pipeline import engine, local_registry, procs, push, registry
 from pipeline.errors import TandemError
+from pipeline.lockeddebs import REGISTRY
 from pipeline.log import NullLog
 
 PLATFORM = "linux/arm64"
@@ -24,7 +25,7 @@ def free_port() -> int:
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     where = f"127.0.0.1:{free_port()}"
-    locked = local_registry.read(Path(__file__).parents[2])
+    locked = REGISTRY.read(Path(__file__).parents[2])
     try:
         local_registry.serve(where, locked, tmp_path_factory.mktemp("registry"), NullLog())
         yield where
@@ -57,7 +58,7 @@ def test_what_is_pushed_is_there_under_digest_and_tag_and_is_not_pushed_again(ad
 
 def test_a_second_registry_call_finds_the_first_one(address: str, tmp_path: Path) -> None:
     before = engine.container("local", local_registry.container_name(address))["Id"]
-    local_registry.serve(address, local_registry.read(Path(__file__).parents[2]), tmp_path, NullLog())
+    local_registry.serve(address, REGISTRY.read(Path(__file__).parents[2]), tmp_path, NullLog())
     assert engine.container("local", local_registry.container_name(address))["Id"] == before
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import engine, local_registry
+from pipeline.lockeddebs import REGISTRY
 from pipeline.log import NullLog
 from tests.flow.project import REPOSITORY, Done, Project
 
@@ -82,7 +83,7 @@ def served(scratch: Path) -> Iterator[tuple[str, str]]:
 
 def start(address: str, scratch: Path) -> str:
     """Start the registry at an address of this machine; returns its image."""
-    return local_registry.serve(address, local_registry.read(REPOSITORY), scratch, NullLog())["image"]
+    return local_registry.serve(address, REGISTRY.read(REPOSITORY), scratch, NullLog())["image"]
 
 
 def tidy(name: str) -> None:

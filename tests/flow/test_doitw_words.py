@@ -64,6 +64,24 @@ def test_words_are_passed_on(checkout: Path) -> None:
     assert out == f"called with {checkout}/.venv/bin/doit why build --json\nfrom {checkout}/elsewhere\n"
 
 
+@pytest.mark.parametrize(
+    ("words", "sets_up"),
+    [
+        (("lab", "up"), True),
+        (("lab", "--store", "overlay2", "up"), True),
+        (("lab", "ps"), False),
+        (("lab", "down"), False),
+        (("lab",), False),
+        (("lab", "up", "--help"), False),
+    ],
+)
+def test_of_the_lab_only_up_wants_an_engine(checkout: Path, words: tuple[str, ...], sets_up: bool) -> None:
+    code, out, _ = doitw(checkout, *words)
+    assert code == 0
+    assert ("called with -m pipeline.hostsetup" in out) == sets_up
+    assert f"bin/doit {' '.join(words)}\n" in out
+
+
 @pytest.fixture
 def looking(tmp_path: Path) -> Looking:
     """A project with the script that stands for doit's own."""

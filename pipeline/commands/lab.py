@@ -1,0 +1,142 @@
+"""`doit lab`: machines to try things on, reached only by ssh and the registry."""
+
+import shlex
+import sys
+import time
+from typing import Any, ClassVar
+
+from pipeline import lab, labengine
+from pipeline.commands.looking import JSON, Looking, Options, say
+from pipeline.commands.places import chosen, root
+from pipeline.errors import ConfigError, Exit
+from pipeline.graph.output import spell_progress
+from pipeline.graph.survey import SCHEMA
+from pipeline.graph.task import Json
+from pipeline.graph.view import table
+from pipeline.lab import Look
+from pipeline.nearest import nearest
+
+COLUMNS = ("name", "address", "endpoint", "store", "engine", "state")
+OPTIONS = {"up": ("store", "machines"), "down": (), "ps": ("json",)}
+EVERY = 5  # seconds between two words of progress, where there is no terminal
+
+
+class Lab(Looking):
+    """doit's plugin command `lab`."""
+
+    name = "lab"
+    doc_purpose = "machines to try things on: containers with an ssh server and a Docker engine each"
+    doc_usage = "up [--store STORE] [--machines N] | down | ps [--json]"
+    doc_description = (
+        "up makes them and waits until their engines answer over ssh; one that stands as asked for is left alone. "
+        "down removes all of it but the image. Exit status of ps is 1 if one does not answer, or there is none."
+    )
+    cmd_options: ClassVar[tuple[dict[str, Any], ...]] = (
+        {
+            "name": "store", "long": "store", "type": str, "default": "", "metavar": "STORE",
+            "help": "image store of their engines: containerd (if not given, and none stands) or overlay2",
+        },
+        {
+            "name": "machines", "long": "machines", "type": int, "default": 0, "metavar": "N",
+            "help": "how many (2 if not given, and none stand)",
+        },
+        JSON,
+    )  # fmt: skip
+
+    def execute(self, opt_values: Options, pos_args: list[str]) -> int:
+        """Do it and say so; returns the exit code."""
+        words = chosen(pos_args, self.name, most=1)
+        what = words[0] if words else ""
+        if what not in OPTIONS:
+            raise ConfigError(
+                f"doit lab {what}: what shall it do?" if what else "doit lab: what shall it do?",
+                hint=(nearest(what, OPTIONS) if what else "") or "up, down or ps",
+            )
+        for option in ("store", "machines", "json"):
+            if opt_values[option] and option not in OPTIONS[what]:
+                raise ConfigError(f"doit lab {what} has no option --{option}", hint="doit help lab")
+        if what == "up":
+            return _up(opt_values)
+        return _down() if what == "down" else _ps(opt_values)
+
+
+def _up(options: Options) -> int:
+    here, shown = root(), Shown()
+    try:
+        lab.up(here, shown, store=options["store"], count=options["machines"])
+    finally:
+        shown.close()
+    looks = lab.looks(here)
+    print("\n".join([*_table(looks), "", *_hints(), "", "what is not as on real machines:"]))
+    print("\n".join(f"  {said}" for said in lab.SUBSTITUTIONS))
+    return Exit.OK
+
+
+def _down() -> int:
+    removed = lab.down(root())
+    print("\n".join(f"removed {said}" for said in removed) if removed else "no lab is up")
+    return Exit.OK
+
+
+def _ps(options: Options) -> int:
+    looks = lab.looks(root())
+    if options["json"]:
+        say(as_json(looks, str(lab.folder_of_ssh(root())) if looks else ""))
+    else:
+        print("\n".join([*_table(looks), "", *_hints()]) if looks else "no lab is up")
+    return Exit.OK if looks and all(look.engine for look in looks) else Exit.FAILED
+
+
+def as_json(looks: tuple[Look, ...], path: str) -> Json:
+    """What ps --json prints."""
+    rows: list[Json] = [dict(zip(COLUMNS, _row(look), strict=True)) for look in looks]
+    return {"schema": SCHEMA, "registry": labengine.REGISTRY, "path": path, "machines": rows}
+
+
+def _row(look: Look) -> tuple[str, ...]:
+    of = look.machine
+    return (of.name, of.address, of.endpoint, of.store, look.engine, look.state)
+
+
+def _table(looks: tuple[Look, ...]) -> list[str]:
+    return table([COLUMNS, *map(_row, looks)])
+
+
+def _hints() -> list[str]:
+    path = shlex.quote(str(lab.folder_of_ssh(root())))
+    return [
+        f"the registry of pipeline.yaml is {labengine.REGISTRY} there",
+        f"for docker and ssh to find them: PATH={path}:$PATH",
+    ]
+
+
+class Shown:
+    """A log for people: lines on stderr, and below them, in a terminal, how far it is."""
+
+    def __init__(self) -> None:
+        self._live = sys.stderr.isatty()
+        self._last = time.monotonic()
+        self._drawn = False
+
+    def line(self, text: str) -> None:
+        """Print the line."""
+        self.close()
+        print(text, file=sys.stderr, flush=True)
+
+    def progress(self, title: str, done: float, total: float | None, unit: str) -> None:
+        """Draw it anew in a terminal; elsewhere say it from time to time."""
+        said = spell_progress(title, done, total, unit)
+        if self._live:
+            sys.stderr.write(f"\r\x1b[K{said}")
+            sys.stderr.flush()
+            self._drawn = True
+        elif time.monotonic() - self._last > EVERY:
+            self._last = time.monotonic()
+            self.line(said)
+
+    def close(self) -> None:
+        """Leave no half-drawn line."""
+        if self._drawn:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+            self._drawn = False

@@ -1,0 +1,91 @@
+"""How ssh finds the lab: keys, known hosts and configuration below artifacts/lab, and an `ssh` that uses them.
+
+Both the docker client and the SDK call the `ssh` of PATH, and neither passes options on. So the lab has an `ssh` of its
+own, in a folder that is put first on PATH; for other hosts it reads the person's own configuration, as ever.
+"""
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+
+from pipeline import procs
+from pipeline.errors import HostError
+from pipeline.host import which
+
+KEY, KNOWN, CONFIG, BIN = "id_ed25519", "known_hosts", "config", "bin"
+KEYGEN = ("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "tandem lab", "-f")
+
+
+def folder(root: Path) -> Path:
+    """Where a checkout's lab keeps its files."""
+    return root / "artifacts" / "lab"
+
+
+def check() -> str:
+    """The machine's own ssh. Raises HostError if ssh or ssh-keygen is not there."""
+    found = which("ssh")
+    if found is None or which("ssh-keygen") is None:
+        raise HostError("no ssh client here: the lab is reached by nothing else", hint="install openssh-client")
+    return found
+
+
+def make_key(into: Path) -> str:
+    """Have the lab's own key in a folder, which nobody else can read; returns its public half."""
+    into.mkdir(mode=0o700, parents=True, exist_ok=True)
+    into.chmod(0o700)
+    if public_key(into) == "":
+        (into / KEY).unlink(missing_ok=True)
+        procs.capture([*KEYGEN, str(into / KEY)])
+    return public_key(into)
+
+
+def public_key(there: Path) -> str:
+    """The public half of the lab's key; "" if there is none."""
+    file = there / f"{KEY}.pub"
+    return file.read_text(encoding="utf-8") if file.is_file() and (there / KEY).is_file() else ""
+
+
+def host_key(scratch: Path) -> tuple[bytes, str]:
+    """A new host key: its private half, and its public half without a comment."""
+    procs.capture([*KEYGEN, str(scratch / "host")])
+    private, public = (scratch / "host").read_bytes(), (scratch / "host.pub").read_text(encoding="utf-8")
+    for name in ("host", "host.pub"):
+        (scratch / name).unlink()
+    return private, " ".join(public.split()[:2])
+
+
+def write(into: Path, ssh: str, hosts: Mapping[str, str]) -> None:
+    """Write known hosts, configuration and the lab's `ssh`; `hosts` are public host keys by address."""
+    _put(into / KNOWN, "".join(f"{address} {key}\n" for address, key in hosts.items()))
+    _put(into / CONFIG, config(into, hosts))
+    (into / BIN).mkdir(exist_ok=True)
+    _put(into / BIN / "ssh", f'#!/bin/sh\nexec {shlex.quote(ssh)} -F {shlex.quote(str(into / CONFIG))} "$@"\n', 0o700)
+
+
+def config(there: Path, addresses: Mapping[str, str]) -> str:
+    """ssh_config(5) for the lab's addresses; every other host is left to the person's and the system's."""
+    ours = [
+        "User root",
+        f'IdentityFile "{there / KEY}"',
+        "IdentitiesOnly yes",
+        "IdentityAgent none",
+        f'UserKnownHostsFile "{there / KNOWN}"',
+        "GlobalKnownHostsFile /dev/null",
+        "StrictHostKeyChecking yes",
+        "UpdateHostKeys no",
+        "BatchMode yes",
+        "ConnectTimeout 10",
+        "ServerAliveInterval 15",
+        "LogLevel ERROR",
+    ]
+    others = ["Include ~/.ssh/config", "Include /etc/ssh/ssh_config"]
+    names = list(addresses)
+    blocks = [("Host " + " ".join(names), ours), ("Host * " + " ".join(f"!{name}" for name in names), others)]
+    return "\n".join(line for head, lines in blocks for line in (head, *(f"    {line}" for line in lines))) + "\n"
+
+
+def _put(path: Path, text: str, mode: int = 0o600) -> None:
+    part = path.with_name(f".{path.name}.part")
+    part.write_text(text, encoding="utf-8")
+    part.chmod(mode)
+    part.replace(path)

@@ -1,0 +1,78 @@
+"""Locks of what is ours and no image.yaml describes: Debian packages alone, for both kinds of machine, in one file."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline import debs, lockfile
+from pipeline.debs import Deb
+from pipeline.errors import ConfigError, HostError
+from pipeline.log import Log
+
+ARCHITECTURES = ("amd64", "arm64")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What is locked: packages of a suite and all that they depend on, or of these only what `kept` names."""
+
+    name: str
+    suite: str
+    packages: Sequence[str]
+    kept: Collection[str] = ()
+
+    @property
+    def path(self) -> Path:
+        """The lock's file below the root."""
+        return Path(f"lockfiles/{self.name}.debs.txt")
+
+    def lock(self, root: Path, mode: str, log: Log) -> tuple[Deb, ...]:
+        """The lock for all architectures; made anew if `mode` (TANDEM_LOCK) asks for it.
+
+        Raises ConfigError if it is not there and `mode` is "frozen".
+        """
+        if (root / self.path).exists() and not mode.startswith("upgrade"):
+            return self.read(root)
+        if mode == "frozen":
+            raise ConfigError(f"{self.path}: there is no such lock", hint="restore it with `git checkout`")
+        from pipeline import aptroot
+
+        found: list[Deb] = []
+        for arch in ARCHITECTURES:
+            with aptroot.private(self.suite, arch, log) as apt:
+                found += [deb for deb in apt.resolve(self.packages) if not self.kept or deb.name in self.kept]
+        part = (root / self.path).with_suffix(".part")
+        # A package for all architectures is found once for each.
+        part.write_text(lockfile.columns(set(found)), encoding="utf-8")
+        part.replace(root / self.path)
+        return self.read(root)
+
+    def read(self, root: Path) -> tuple[Deb, ...]:
+        """The committed lock. Raises ConfigError if it is not there or not a lock."""
+        try:
+            return lockfile.debs((root / self.path).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"{self.path}: not a lock of packages: {error}", hint="restore it with `git checkout`"
+            ) from error
+
+    def of_this_machine(self, locked: Sequence[Deb], *, hint: str) -> list[Deb]:
+        """What is locked for this machine's architecture. Raises HostError with the hint if that is nothing."""
+        own = debs.machine()
+        if not any(deb.arch == own for deb in locked):
+            raise HostError(f"{self.path}: nothing is locked for {own}", hint=hint)
+        return [deb for deb in locked if deb.arch in (own, "all")]
+
+
+_SERVER = ("docker-registry", "libc6")
+REGISTRY = Wanted(name="registry", suite="trixie", packages=_SERVER, kept=_SERVER)
+LAB = Wanted(
+    name="lab",
+    suite="trixie",
+    packages=(
+        *("base-files", "base-passwd", "bash", "ca-certificates", "coreutils", "dash", "diffutils", "findutils"),
+        *("grep", "gzip", "hostname", "libc-bin", "login", "mawk", "ncurses-base", "netbase", "procps", "sed", "tar"),
+        *("util-linux", "containerd", "docker-cli", "docker.io", "runc", "iptables", "iproute2", "openssh-client"),
+        *("openssh-server", "socat"),
+    ),
+)
