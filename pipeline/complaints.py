@@ -1,6 +1,7 @@
 """What is inconsistent among distributions, as `pip check` means it, but judged for another machine."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pipeline.audit import MACHINES
@@ -8,6 +9,21 @@ from pipeline.reading import Inside
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A requirement that counts: whose it is ("ray[default] 2.48.0"), and the normalised name of what is wanted."""
+
+    who: str
+    name: str
+    requirement: "Requirement"
+
+    @property
+    def what(self) -> str:
+        """The requirement without its marker, as in `ray[cgraph]>=2.48`."""
+        extras = f"[{','.join(sorted(self.requirement.extras))}]" if self.requirement.extras else ""
+        return f"{self.name}{extras}{_in_order(str(self.requirement.specifier))}"
 
 
 def complaints(
@@ -20,21 +36,30 @@ def complaints(
     pip itself does not look at. Of two distributions of one name the first counts. What is not written by PEP 440
     or 508 is compared as text or reported, never an error.
     """
+    there = {inside.name: inside for inside in reversed(distributions)}
+    found = [_unread(inside, item) for inside in there.values() for item in inside.requires if read(item) is None]
+    for wish in wishes(distributions, python=python, platform=platform, asked=asked):
+        found += _judge(wish, there)
+    return tuple(sorted(set(found)))
+
+
+def wishes(
+    distributions: Sequence[Inside], *, python: str, platform: str, asked: Iterable[str] = ()
+) -> Iterator["Wish"]:
+    """Every requirement that counts; parameters as for complaints()."""
     env = environment(python, platform)
     there = {inside.name: inside for inside in reversed(distributions)}
-    wishes = {name: _wishes(inside) for name, inside in there.items()}
+    every = {name: [wish for item in one.requires if (wish := read(item)) is not None] for name, one in there.items()}
     extras: dict[str, set[str]] = {}
     for item in asked:
-        if (wish := read(item)) is not None:
-            extras.setdefault(canonical(wish.name), set()).update(map(canonical, wish.extras))
-    _spread(extras, wishes, env)
-    found = []
+        if (given := read(item)) is not None:
+            extras.setdefault(canonical(given.name), set()).update(map(canonical, given.extras))
+    _spread(extras, every, env)
     for name, inside in there.items():
-        found += [_unread(inside, item) for item in inside.requires if read(item) is None]
-        for wish in wishes[name]:
+        for wish in every[name]:
             if (extra := _wanted(wish, extras.get(name, set()), env)) is not None:
-                found += _judge(inside, extra, wish, there)
-    return tuple(sorted(set(found)))
+                who = f"{name}[{extra}] {inside.version}" if extra else f"{name} {inside.version}"
+                yield Wish(who, canonical(wish.name), wish)
 
 
 def new(before: Iterable[str], after: Iterable[str]) -> tuple[str, ...]:
@@ -98,16 +123,12 @@ def _as_text(operator: str, wanted: str, version: str) -> bool:
     return not same if operator == "!=" else same and operator in {"==", "===", ">=", "<=", "~="}
 
 
-def _wishes(inside: Inside) -> list["Requirement"]:
-    return [wish for item in inside.requires if (wish := read(item)) is not None]
-
-
-def _spread(extras: dict[str, set[str]], wishes: Mapping[str, Sequence["Requirement"]], env: Mapping[str, str]) -> None:
+def _spread(extras: dict[str, set[str]], every: Mapping[str, Sequence["Requirement"]], env: Mapping[str, str]) -> None:
     """Add the extras that requirements ask for, and those that these then ask for, until there are no more."""
     changed = True
     while changed:
         changed = False
-        for name, mine in wishes.items():
+        for name, mine in every.items():
             for wish in mine:
                 if not wish.extras or _wanted(wish, extras.get(name, set()), env) is None:
                     continue
@@ -121,26 +142,16 @@ def _wanted(wish: "Requirement", extras: Iterable[str], env: Mapping[str, str]) 
     return next((extra for extra in ("", *sorted(extras)) if applies(wish, extra, env)), None)
 
 
-def _judge(inside: Inside, extra: str, wish: "Requirement", there: Mapping[str, Inside]) -> Iterator[str]:
-    who = f"{inside.name}[{extra}] {inside.version}" if extra else f"{inside.name} {inside.version}"
-    name = canonical(wish.name)
-    if name not in there:
-        yield f"{who} wants {wanted(wish)}, which is not there"
-    elif not fits(wish, there[name].version):
-        yield f"{who} wants {wanted(wish)}, but {name} {there[name].version} is there"
+def _judge(wish: Wish, there: Mapping[str, Inside]) -> Iterator[str]:
+    if wish.name not in there:
+        yield f"{wish.who} wants {wish.what}, which is not there"
+    elif not fits(wish.requirement, there[wish.name].version):
+        yield f"{wish.who} wants {wish.what}, but {wish.name} {there[wish.name].version} is there"
 
 
-def wanted(wish: "Requirement") -> str:
-    """A requirement without its marker, as in `ray[cgraph]>=2.48`."""
-    extras = f"[{','.join(sorted(wish.extras))}]" if wish.extras else ""
-    return f"{canonical(wish.name)}{extras}{in_order(str(wish.specifier))}"
-
-
-def in_order(
-    specifiers: str, key: Callable[[str], tuple[bool, str]] = lambda spec: (spec.startswith("<"), spec)
-) -> str:
-    """Specifiers with lower bounds first, as people write them: packaging gives them in the order of a set."""
-    return ",".join(sorted(filter(None, specifiers.split(",")), key=key))
+def _in_order(specifiers: str) -> str:
+    """Lower bounds first, as people write them: packaging gives specifiers in the order of a set."""
+    return ",".join(sorted(filter(None, specifiers.split(",")), key=lambda spec: (spec.startswith("<"), spec)))
 
 
 def _unread(inside: Inside, requirement: str) -> str:

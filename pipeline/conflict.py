@@ -7,7 +7,7 @@ from pipeline.errors import ConfigError, TandemError
 
 SHOWN = 8  # lines of uv's own explanation; all of it is in the log
 NETWORK = ("Failed to fetch", "error sending request", "Request failed", "dns error")
-WANTS = re.compile(r"([^\s{}]+) depends on ([\w.\-\[\]]+)(?:\{[^}]*\})?([^\s{}]*)")
+WANTS = re.compile(r"([^\s{}]+)(?:\{[^}]*\})?\s+depends? on ([\w.\-\[\]]+)(?:\{[^}]*\})?([^\s{}]*)")
 NONE = re.compile(r"there (?:is|are) no versions? of ([\w.\-\[\]]+)(?:\{[^}]*\})?([^\s{}]*)")
 UNFIT = re.compile(r"(\S+) (has no (?:usable wheels|wheels with a matching [^(,\n]+))")
 
@@ -16,6 +16,11 @@ class Clash(ConfigError):
     """A request that no set of versions answers; `text` is the resolver's own explanation, without its warnings."""
 
     text = ""
+    young = False
+
+    def advise(self, words: str) -> None:
+        """Give a better hint, if there is one, besides that about the cut-off date."""
+        self.hint = "; ".join(filter(None, (self.hint, words))) if self.young else words or self.hint
 
 
 def explain(output: str, origin: str, requirements: Sequence[str], constraints: Sequence[str]) -> TandemError:
@@ -50,28 +55,29 @@ def _clash(text: str, origin: str, requirements: Sequence[str], constraints: Seq
     lacks += [f"{which} {why.strip()}" for which, why in UNFIT.findall(text)]
     hints = re.findall(r"^hint: (.+)$", text, re.MULTILINE)
     lines = ["these cannot all be had:", *(f"  {side}" for side in dict.fromkeys([*sides, *lacks]))]
-    hint = _remedy(hints, bool(lacks), len(sides), origin)
+    young = any("exclude-newer" in hint for hint in hints)
+    hint = _remedy(hints, young, bool(lacks) and len(sides) < 3, origin)
     clash = Clash("\n".join([*lines, "in uv's words:", *reasons(text)]), hint=hint)
-    clash.text = text
+    clash.text, clash.young = text, young
     return clash
 
 
 def wants(text: str, constraints: Sequence[str]) -> list[tuple[str, str]]:
     """Who wants what, of packages. uv counts our constraints among the wishes of each package: they are left out."""
     ours = {re.sub(r"\s+", "", item) for item in constraints}
-    found = []
+    found: dict[tuple[str, str], str] = {}
     for who, name, spec in WANTS.findall(text):
         what = name + spec.rstrip(",")
-        # That an extra wants its own package says nothing.
+        # That an extra wants its own package says nothing, nor do more versions that want the same.
         if what not in ours and name_of(who) != name_of(name):
-            found.append((_spaced(who), what))
-    return list(dict.fromkeys(found))
+            found.setdefault((name_of(who), what), _spaced(who))
+    return [(who, what) for (_, what), who in found.items()]
 
 
-def _remedy(hints: Sequence[str], lacking: bool, sides: int, origin: str) -> str:
-    if any("exclude-newer" in hint for hint in hints):
+def _remedy(hints: Sequence[str], young: bool, lacking: bool, origin: str) -> str:
+    if young:
         return f"it is younger than the cut-off date: give python.cutoff in {origin} a later day, or relock"
-    if lacking and sides < 3:
+    if lacking:
         return "; ".join([f"ask in {origin} for a version that the index has for this platform", *hints])
     return f"loosen or drop one of the two sides in {origin}, or take a version of the other that allows it"
 

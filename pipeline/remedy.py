@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from pipeline import conflict
 from pipeline.errors import Cancelled, TandemError
@@ -11,8 +12,17 @@ WITHIN = 60  # seconds for one look; with a warm cache one takes 6 s for vLLM an
 ALTOGETHER = 150  # seconds after which no further look begins
 TRIED = 3  # pinned requirements that are looked at
 
+Early = Callable[[], bool]
 Solve = Callable[[Sequence[str]], dict[str, str]]
-"""Answers requirements with the oldest versions, by name; raises Clash if there is no answer."""
+"""Answers requirements with versions by name; raises Clash if there is no answer."""
+
+
+@dataclass(frozen=True)
+class Best:
+    """A version that resolves, and whether it is proven that no better one does."""
+
+    version: str
+    proven: bool
 
 
 @dataclass(frozen=True)
@@ -25,20 +35,18 @@ class Later:
     oldest: bool
 
 
-def later(
-    requirements: Sequence[str], text: str, solve: Solve, now: Callable[[], float] = time.monotonic
-) -> tuple[Later, ...]:
+def later(requirements: Sequence[str], text: str, solve: Solve, early: Early | None = None) -> tuple[Later, ...]:
     """For each pinned requirement that a resolver's explanation names, what resolves instead.
 
     Nothing is said of a pin where nothing was found, or where the index did not answer.
     """
-    found = []
-    until = now() + ALTOGETHER
+    found, early = [], early or deadline()
     pins = [item for item in requirements if pinned(item) and conflict.named(conflict.name_of(item), text)]
     for pin in pins[:TRIED]:
-        others = [item for item in requirements if item != pin]
-        if (better := _search(pin, others, solve, lambda: now() < until)) is not None:
-            found.append(better)
+        name, others = conflict.name_of(pin), [item for item in requirements if item != pin]
+        one = best(name, partial(between, pin, pinned(pin)), others, solve, early)
+        if one.version:
+            found.append(Later(pin, name, one.version, one.proven))
     return tuple(found)
 
 
@@ -52,7 +60,7 @@ def words(found: Sequence[Later], origin: str) -> str:
         else f"{one.name} {one.version} resolves with the rest, {one.pin} does not"
         for one in found
     ]
-    versions = " or ".join(f"{one.name}=={one.version}" for one in found)
+    versions = " or ".join(exactly(one.pin, one.version) for one in found)
     return f"{'; '.join(each)}: ask for {versions} in {origin}"
 
 
@@ -65,28 +73,48 @@ def pinned(requirement: str) -> str:
     return specs[0].version if exact else ""
 
 
-def between(requirement: str, above: str, below: str = "") -> str:
-    """A requirement with its versions replaced by those between two, both left out."""
+def between(requirement: str, above: str = "", below: str = "") -> str:
+    """A requirement with its versions replaced by those between two, both left out; "" leaves that end open."""
     from packaging.requirements import Requirement
     from packaging.specifiers import SpecifierSet
 
-    # `>` wants no local part, and would leave 2.9.0+cu130 out for >2.9.0 all the same.
-    lower = above.partition("+")[0]
     wish = Requirement(requirement)
-    wish.specifier = SpecifierSet(f">{lower},<{below.partition('+')[0]}" if below else f">{lower}")
+    # Neither > nor < takes a local part (PEP 440).
+    ends = [operator + end.partition("+")[0] for operator, end in ((">", above), ("<", below)) if end]
+    wish.specifier = SpecifierSet(",".join(ends))
     return str(wish)
 
 
-def _search(pin: str, others: Sequence[str], solve: Solve, early: Callable[[], bool]) -> Later | None:
-    """Look for an older answer until there is none: which package uv decides on first would else decide ours."""
-    name, version = conflict.name_of(pin), ""
+def exactly(requirement: str, version: str) -> str:
+    """A requirement for one version."""
+    from packaging.requirements import Requirement
+    from packaging.specifiers import SpecifierSet
+
+    wish = Requirement(requirement)
+    wish.specifier = SpecifierSet(f"=={version}")
+    return str(wish)
+
+
+def best(name: str, wish: Callable[[str], str], others: Sequence[str], solve: Solve, early: Early) -> Best:
+    """The best version of a distribution that resolves with other requirements; "" if none does, or none is found.
+
+    `wish` makes a requirement that only better versions than the given one meet, or any that will do for "". It is
+    asked again until there is no answer: which package uv decides on first would else decide which version we name.
+    """
+    version = ""
     while early():
         try:
-            version = solve([between(pin, pinned(pin), version), *others])[name]
+            version = solve([wish(version), *others])[name]
         except conflict.Clash:
-            return Later(pin, name, version, oldest=True) if version else None
+            return Best(version, proven=True)
         except Cancelled:
             raise
         except TandemError:
             break
-    return Later(pin, name, version, oldest=False) if version else None
+    return Best(version, proven=False)
+
+
+def deadline(now: Callable[[], float] = time.monotonic) -> Early:
+    """Whether there is time for one more look, as a function."""
+    until = now() + ALTOGETHER
+    return lambda: now() < until

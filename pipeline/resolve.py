@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from pipeline import conflict, procs, remedy
+from pipeline import conflict, knownbad, procs, remedy
 from pipeline.audit import Target
 from pipeline.errors import ConfigError, TandemError
-from pipeline.log import Log
+from pipeline.log import Log, announce
 
 NEWEST_GLIBC = 40  # the newest manylinux_2_N that uv can be asked for
 
@@ -66,17 +66,25 @@ def wheels(request: Request, log: Log) -> tuple[Wheel, ...]:
     the oldest later version that the rest of the request can be had with.
     """
     try:
-        return solve(request, log)
+        found = solve(request, log)
     except conflict.Clash as clash:
-        later = remedy.later(request.requirements, clash.text, lambda given: _oldest(request, given, log))
-        clash.hint = remedy.words(later, request.origin) or clash.hint
+        other = replace(request, pins={}, lowest=True, within=remedy.WITHIN)
+        later = remedy.later(request.requirements, clash.text, answers(other, log))
+        clash.advise(remedy.words(later, request.origin))
         raise
+    warn({wheel.name: wheel.version for wheel in found}, log)
+    return found
 
 
-def _oldest(request: Request, requirements: Sequence[str], log: Log) -> dict[str, str]:
-    """The versions in an answer to other requirements, each as old as it can be."""
-    other = replace(request, requirements=requirements, pins={}, lowest=True, within=remedy.WITHIN)
-    return {wheel.name: wheel.version for wheel in solve(other, log)}
+def warn(versions: Mapping[str, str], log: Log) -> None:
+    """Say what is known to fail among distributions that resolve."""
+    for line in knownbad.warnings(versions):
+        announce(log, f"warning: {line}")
+
+
+def answers(request: Request, log: Log) -> remedy.Solve:
+    """A request with other requirements, as a function from these to versions by name."""
+    return lambda given: {wheel.name: wheel.version for wheel in solve(replace(request, requirements=given), log)}
 
 
 def solve(request: Request, log: Log) -> tuple[Wheel, ...]:

@@ -8,6 +8,7 @@ is not even preferred. Files on such an index have no date of upload, and --excl
 --exclude-newer-package NAME=false is given for each name (a far date instead of `false` does not do).
 """
 
+import re
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,6 +17,7 @@ from urllib.parse import quote
 from pipeline import complaints
 from pipeline.reading import Inside
 
+NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 UNREADABLE = "0"  # stands for a version that is none by PEP 440
 
 
@@ -27,8 +29,8 @@ def write(distributions: Iterable[Inside], into: Path) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for inside in distributions:
-        if inside.name in found:
-            continue
+        if inside.name in found or not NAME.fullmatch(inside.name):
+            continue  # a name like ~orch is what an interrupted pip leaves behind
         found[inside.name] = version = as_written(inside.version)
         folder = into / inside.name
         folder.mkdir(parents=True)

@@ -1,0 +1,172 @@
+"""Python packages on top of what is inside an image: only what is missing is added, and nothing inside moves."""
+
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from pipeline import complaints, conflict, remedy, resolve, stubs
+from pipeline.audit import Target
+from pipeline.complaints import Wish
+from pipeline.conflict import Clash
+from pipeline.errors import ConfigError
+from pipeline.log import Log
+from pipeline.reading import Inside, Reading
+from pipeline.resolve import Request, Wheel
+
+NOTHING = "no version of {} fits: use a base whose own packages allow one"
+SHOWN = 3  # of those inside who want the same distribution
+
+
+def target(reading: Reading) -> Target:
+    """What wheels have to fit so that the image can use them."""
+    return Target(reading.platform.rpartition("/")[2], ".".join(reading.python.version.split(".")[:2]), reading.glibc)
+
+
+def additions(request: Request, reading: Reading, log: Log) -> tuple[Wheel, ...]:
+    """The distributions to add so that a request is answered, sorted by name; none of them is inside already.
+
+    What those inside want of a distribution that is not there binds its version, too. Raises ConfigError in words if
+    something inside would have to change, naming it, who wants what, and the newest version of an addition that would
+    fit; else what resolve.wheels() raises.
+    """
+    resolve.readable(request)
+    inside = {one.name: one for one in reversed(reading.distributions)}
+    _stay(request, inside)
+    missing = [wish for wish in _wishes(reading, request) if wish.name not in inside and wish.requirement.specifier]
+    with tempfile.TemporaryDirectory(prefix="tandem-inside-") as folder:
+        known = stubs.write(reading.distributions, Path(folder))
+        whole = replace(
+            request,
+            constraints=[*request.constraints, *dict.fromkeys(map(_constraint, missing))],
+            pins={name: version for name, version in request.pins.items() if name not in inside},
+            first=Path(folder).as_uri(),
+            undated=sorted(known),
+        )
+        try:
+            found = resolve.solve(whole, log)
+        except Clash as clash:
+            raise _refusal(clash, request, whole, reading, log) from clash
+    moved = [wheel for wheel in found if wheel.name in known and wheel.version != known[wheel.name]]
+    if moved:
+        raise _moves(request, inside[moved[0].name], f"{moved[0].version}, which uv's settings name first,")
+    added = tuple(wheel for wheel in found if wheel.name not in known)
+    _consistent(request, reading, added)
+    versions = {name: one.version for name, one in inside.items()}
+    resolve.warn({**versions, **{wheel.name: wheel.version for wheel in added}}, log)
+    return added
+
+
+def _wishes(reading: Reading, request: Request) -> list[Wish]:
+    return list(
+        complaints.wishes(
+            reading.distributions, python=reading.python.version, platform=reading.platform, asked=request.requirements
+        )
+    )
+
+
+def _constraint(wish: Wish) -> str:
+    return f"{wish.name}{wish.requirement.specifier}"
+
+
+def _stay(request: Request, inside: Mapping[str, Inside]) -> None:
+    """Raise ConfigError for a requirement that only another version of something inside would meet."""
+    env = complaints.environment(request.target.python, request.target.arch)
+    for item in (*request.requirements, *request.constraints):
+        wish = complaints.read(item)
+        if wish is None or not complaints.applies(wish, "", env):
+            continue
+        there = inside.get(complaints.canonical(wish.name))
+        if there is not None and not complaints.fits(wish, there.version):
+            raise _moves(request, there, item)
+
+
+def _moves(request: Request, there: Inside, asked: str) -> ConfigError:
+    return ConfigError(
+        f"{request.origin} asks for {asked}, but {there.name} is inside the image with version {there.version}",
+        hint=f"nothing inside may change: use a base that has it, or drop {asked}",
+    )
+
+
+def _consistent(request: Request, reading: Reading, added: Iterable[Wheel]) -> None:
+    """Raise ConfigError for what becomes inconsistent by additions; what the base itself is stays its own affair.
+
+    What the additions want is left out: uv has weighed it against all that is inside.
+    """
+    merged = [*reading.distributions, *(Inside(name=w.name, version=w.version, place="") for w in added)]
+    told = {"python": reading.python.version, "platform": reading.platform}
+    before = (*reading.conflicts, *complaints.complaints(reading.distributions, **told))
+    fresh = complaints.new(before, complaints.complaints(merged, **told, asked=request.requirements))
+    if fresh:
+        raise ConfigError(
+            "\n".join([f"{request.origin}: with the additions these do not fit any more:", *(f"  {x}" for x in fresh)]),
+            hint="constrain the additions, or use a base that has them",
+        )
+
+
+def _refusal(clash: Clash, request: Request, whole: Request, reading: Reading, log: Log) -> ConfigError:
+    """A clash in words: what is inside and why, who wants what of it, and what would fit."""
+    lines = _sides(clash.text, request, whole, reading)
+    hint = _newest(clash.text, request, whole, log)
+    if not lines:
+        clash.advise(hint)
+        return clash
+    asks = [f"{request.origin} asks for {item}" for item in _involved(request.requirements, clash.text)]
+    head = "this cannot be added, since nothing inside the image may change:"
+    return ConfigError(
+        "\n".join([head, *(f"  {x}" for x in [*lines, *asks]), "in uv's words:", *conflict.reasons(clash.text)]),
+        hint=hint or "use a base that has it, or one whose own packages allow it",
+    )
+
+
+def _sides(text: str, request: Request, whole: Request, reading: Reading) -> list[str]:
+    wishes = _wishes(reading, request)
+    there = {inside.name: inside for inside in reversed(reading.distributions)}
+    lines = []
+    for who, what in conflict.wants(text, whole.constraints):
+        name, wish = conflict.name_of(what), complaints.read(what)
+        if name in there and (wish is None or not complaints.fits(wish, there[name].version)):
+            lines += [f"{name} {there[name].version} is inside{_because(name, wishes)}", f"{who} wants {what}"]
+    for wish_ in wishes:
+        if wish_.name not in there and wish_.requirement.specifier and conflict.named(wish_.name, text):
+            lines.append(f"{wish_.who} is inside and wants {wish_.what}")
+            lines += [f"{who} wants {w}" for who, w in conflict.wants(text, ()) if conflict.name_of(w) == wish_.name]
+    return list(dict.fromkeys(lines))
+
+
+def _because(name: str, wishes: Iterable[Wish]) -> str:
+    """Who inside wants a distribution, those first that set an upper bound, in brackets."""
+    asking = [wish for wish in wishes if wish.name == name and wish.requirement.specifier]
+    asking.sort(
+        key=lambda wish: not any(spec.operator in {"<", "<=", "==", "~="} for spec in wish.requirement.specifier)
+    )
+    words = [f"{wish.who} wants {wish.what}" for wish in asking[:SHOWN]]
+    if len(asking) > SHOWN:
+        words.append(f"{len(asking) - SHOWN} more want it")
+    return f" ({'; '.join(words)})" if words else ""
+
+
+def _involved(requirements: Sequence[str], text: str) -> list[str]:
+    return [item for item in requirements if conflict.named(conflict.name_of(item), text)]
+
+
+def _newest(text: str, request: Request, whole: Request, log: Log) -> str:
+    """What to ask for instead, found by resolving with the versions of one requirement left open; empty if unknown."""
+    early, words = remedy.deadline(), []
+    for item in _involved(request.requirements, text)[: remedy.TRIED]:
+        name, others = conflict.name_of(item), [other for other in request.requirements if other != item]
+        own = [rule for rule in request.constraints if conflict.name_of(rule) == name]
+        if not own and (wish := complaints.read(item)) is not None and not wish.specifier:
+            words.append(NOTHING.format(name))
+            continue
+        open_ = replace(
+            whole, constraints=[rule for rule in whole.constraints if rule not in own], within=remedy.WITHIN
+        )
+        one = remedy.best(name, partial(remedy.between, item), others, resolve.answers(open_, log), early)
+        if one.version:
+            which = "is the newest that fits" if one.proven else "fits"
+            words.append(f"{name} {one.version} {which}: ask for {remedy.exactly(item, one.version)}")
+        elif one.proven:
+            words.append(NOTHING.format(name))
+    return "; ".join(words)
