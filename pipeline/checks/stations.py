@@ -1,0 +1,162 @@
+"""The machines that era checks work on: docker's own command line against each, and every container remembered.
+
+Containers here are not made by us but by a launcher's own words, so they have no name of ours; they are known by the
+id that `docker run` says, and by a label among the operator's arguments.
+"""
+
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from uuid import uuid4
+
+from pipeline import procs
+from pipeline.checks import launches
+from pipeline.checks.boxes import Said
+from pipeline.checks.verdict import emulator_crashed
+from pipeline.engine import LABEL
+from pipeline.errors import Cancelled, HostError, TandemError
+from pipeline.log import Log
+from pipeline.procs import ProgramError
+
+OURS = f"{LABEL}=eras"
+DAY = 86400
+CLEARING = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """One machine: its name, `docker` with what leads to its engine, its address, the image as that engine has it."""
+
+    name: str
+    docker: tuple[str, ...]
+    address: str
+    image: str
+
+
+class Fault(Exception):
+    """An era fails for this reason; `crashed`: the emulator did; `again`: fresh containers may do better."""
+
+    def __init__(self, reason: str, *, crashed: bool = False, again: bool = False) -> None:
+        super().__init__(reason)
+        self.crashed = crashed
+        self.again = again
+
+
+class Station:
+    """An endpoint at work; every docker call goes to its log as it is made."""
+
+    def __init__(self, endpoint: Endpoint, env: Mapping[str, str], log: Log) -> None:
+        self.endpoint = endpoint
+        self._env = env
+        self._log = log
+        self._containers: list[str] = []
+        self._output = _Lines()
+        self._followers: list[threading.Thread] = []
+
+    def docker(self, words: Sequence[str], *, within: float = 300) -> Said:
+        """Run docker with these words; whatever docker says is no error. Raises Cancelled, HostError."""
+        lines = _Lines(self._log, f"{self.endpoint.name}: ")
+        argv = [*self.endpoint.docker, *words]
+        try:
+            return Said(0, procs.run(argv, log=lines, env=self._env, within=within))
+        except ProgramError as error:
+            return Said(error.status, error.output)
+        except (Cancelled, HostError):
+            raise
+        except TandemError as error:
+            return Said(None, str(error))
+
+    def must(self, words: Sequence[str], what: str, *, within: float = 300) -> str:
+        """The output of docker with these words. Raises Fault, which begins with `what`, if it fails."""
+        said = self.docker(words, within=within)
+        if said.status != 0:
+            crashed = emulator_crashed(said.status, said.text)
+            raise Fault(f"{self.endpoint.name}: {what}: {last(said.text)}", crashed=crashed)
+        return said.text.strip()
+
+    def launch(self, words: Sequence[str]) -> None:
+        """`docker run` in the words of a launcher; what its container says is kept from then on. Raises Fault."""
+        said = self.docker(words)
+        made = said.text.strip().splitlines()
+        if said.status != 0:
+            # A container that could be made and not started stays, even with --rm, if docker was cut off.
+            self._containers += self.docker(["ps", "-aq", "--no-trunc", "--filter", f"label={OURS}"]).text.split()
+            raise Fault(f"{self.endpoint.name}: the container does not start: {last(said.text)}")
+        self._containers.append(made[-1])
+        follower = threading.Thread(target=self._follow, args=(made[-1],), daemon=True)
+        self._followers.append(follower)
+        follower.start()
+
+    def _follow(self, container: str) -> None:
+        argv = [*self.endpoint.docker, "logs", "--follow", container]
+        with suppress(TandemError):  # it ends with its container
+            procs.run(argv, log=self._output, env=self._env, within=DAY)
+
+    def output(self) -> str:
+        """What the containers' first processes have said, as `docker logs` shows it."""
+        return self._output.text()
+
+    def alive(self) -> bool:
+        """Whether the last container still runs."""
+        said = self.docker(["inspect", "--format", "{{.State.Running}}", self._containers[-1]])
+        return said.status == 0 and said.text.strip() == "true"
+
+    def clear(self) -> None:
+        """Remove every container that was started here, and its volumes."""
+        if self._containers:
+            self.docker(["rm", "--force", "--volumes", *self._containers], within=CLEARING)
+        for follower in self._followers:
+            follower.join(CLEARING)
+        self._containers, self._followers, self._output = [], [], _Lines()
+
+    def sweep(self) -> None:
+        """Remove what a killed run left behind; refuse to work beside a container that is somebody else's.
+
+        Raises HostError.
+        """
+        left = self.docker(["ps", "-aq", "--no-trunc", "--filter", f"label={OURS}"])
+        if left.status != 0:
+            raise HostError(f"{self.endpoint.name}: its Docker engine does not answer: {last(left.text)}")
+        if ids := left.text.split():
+            self.docker(["rm", "--force", "--volumes", *ids])
+            self._log.line(f"{self.endpoint.name}: removed {len(ids)} containers of an earlier run")
+        if volumes := self.docker(["volume", "ls", "-q", "--filter", f"label={OURS}"]).text.split():
+            self.docker(["volume", "rm", "--force", *volumes])
+        other = self.docker(["ps", "-aq", "--filter", f"name=^/{launches.NAME}$"]).text.split()
+        if other:
+            raise HostError(
+                f"{self.endpoint.name} has a container {launches.NAME} already, which no check started",
+                hint=f"stop that cluster, or `docker rm -f {other[0]}` there",
+            )
+
+
+class _Lines:
+    """A log that keeps its lines, and passes them on under a name."""
+
+    def __init__(self, to: Log | None = None, name: str = "") -> None:
+        self._lines: list[str] = []
+        self._to = to
+        self._name = name
+
+    def line(self, text: str) -> None:
+        self._lines.append(text)
+        if self._to is not None:
+            self._to.line(self._name + text)
+
+    def progress(self, title: str, done: float, total: float | None, unit: str) -> None:
+        """None of docker's own."""
+
+    def text(self) -> str:
+        return "\n".join(list(self._lines))
+
+
+def unique(word: str) -> str:
+    """A word that nothing else says."""
+    return f"{word}-{uuid4().hex[:12]}"
+
+
+def last(output: str) -> str:
+    """The last words of an output, on one line."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return " / ".join(lines[-3:])[-500:] or "no output"

@@ -1,0 +1,49 @@
+"""A small native image that forms a Ray cluster and keeps what launchers ask of one, made by the project's own stages.
+
+Ray in it is real; vLLM is its parser only. The lock lies beside; `TANDEM_LOCK=` in the environment has it made anew.
+"""
+
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from pipeline import base, build, config, engine, lock, wheels
+from pipeline.build import Parts
+from pipeline.log import Log
+from pipeline.models import DebianImage
+
+HERE = Path(__file__).parent
+NAME = "era-ray"
+FOLDER = HERE / "dockerfiles" / NAME
+REPOSITORY = "tandem-test-eras"
+
+
+def image() -> DebianImage:
+    """What its image.yaml says."""
+    return msgspec.convert(config.read(FOLDER / "image.yaml", HERE).value, DebianImage)
+
+
+def key() -> str:
+    """After everything that decides the image, but for the project's stages."""
+    hashed = hashlib.sha256()
+    places = [*FOLDER.rglob("*"), *(FOLDER / "files").resolve().rglob("*"), *(HERE / "lockfiles").glob("*")]
+    for file in sorted(file for file in places if file.is_file() and "__pycache__" not in file.parts):
+        hashed.update(f"{file.name} {file.stat().st_mode & 0o111}\n".encode() + file.read_bytes())
+    return hashed.hexdigest()[:12]
+
+
+def made(log: Log) -> str:
+    """The digest of the image in the local engine, made unless it is there."""
+    locked = lock.make(NAME, image(), HERE, os.environ.get("TANDEM_LOCK", "frozen"), log)
+    tag = f"{REPOSITORY}:{key()}"
+    if found := engine.image("local", tag):
+        return str(found["Id"])
+    with tempfile.TemporaryDirectory(prefix="tandem-eras-") as folder:
+        scratch = Path(folder)
+        base.make(locked, scratch, log)
+        wheels.make(locked, scratch / "wheels", log)
+        parts = Parts(base=scratch / "rootfs.tar", wheels=scratch / "wheels", folder=FOLDER)
+        return str(build.make(NAME, image(), locked, parts, tag, scratch, log)["digest"])
