@@ -1,0 +1,160 @@
+"""A root filesystem and an image's configuration in, a Reading out; nothing is asked and nothing is run."""
+
+import posixpath
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pipeline import complaints, distributions, entrypoint, pythons, vllm_registry
+from pipeline.audit import MACHINES
+from pipeline.errors import TandemError
+from pipeline.pythons import Inside
+from pipeline.reading import Interpreter, Reading
+from pipeline.rootview import Rule, View
+
+PROGRAMS = (
+    *("vllm", "ray", "python3", "pip", "uv", "conda", "git", "curl", "wget", "patch", "bash", "sh", "earlyoom"),
+    *("sleep", "mkdir", "touch", "chmod", "cat", "rm", "grep", "sed", "ip", "hostname", "cc", "gcc", "g++", "nvcc"),
+)
+MANAGERS = {"apt-get": "apt", "dnf": "dnf", "microdnf": "dnf", "yum": "dnf", "apk": "apk"}
+LIBRARIES = ("libibverbs.so.1", "librdmacm.so.1", "libnuma.so.1")
+RELEASE = ("ID", "ID_LIKE", "NAME", "PRETTY_NAME", "VERSION_CODENAME", "VERSION_ID")
+MODS = "/usr/local/lib/python3.12/dist-packages"
+"""The folder that mods of launch-cluster.sh have written into them (launcher contract, 2.6 point 8)."""
+REGISTRY = "model_executor/models/registry.py"
+LAUNCHER = re.compile(r"run-cluster-node\.sh")
+NCCL = re.compile(r"libnccl\.so(\.\d+)*")
+GLIBC = re.compile(rb"GNU C Library [^\n]*?version 2\.\d+")
+"""What libc.so.6 says of itself when it is run."""
+SMALL = 256 << 10
+RULES: tuple[Rule, ...] = (
+    *pythons.RULES,
+    *distributions.RULES,
+    (re.compile(r"/libc\.so\.6$|/libc-2\.\d+\.so$"), GLIBC),
+    (re.compile(rf"/vllm/{re.escape(REGISTRY)}$"), 4 << 20),
+    (re.compile(r"^/etc/(os-release|passwd)$|^/usr/lib/os-release$"), SMALL),
+    (re.compile(r"\.sh$"), SMALL),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configuration:
+    """What an image says of how to run it."""
+
+    entrypoint: tuple[str, ...] = ()
+    cmd: tuple[str, ...] = ()
+    user: str = ""
+    workdir: str = ""
+    env: Mapping[str, str]
+
+
+def reading(view: View, config: Configuration, digest: str, platform: str) -> Reading:
+    """All that is to be known of an image for building on it.
+
+    Raises TandemError, naming what is missing, for an image without a Python on its PATH or without glibc.
+    """
+    inside = Inside(view, config.env, config.workdir, config.user)
+    # First, since an image without it has nothing that wheels could run on.
+    glibc = _glibc(view, platform)
+    starts = {name: pythons.runs_under(inside, inside.which(name)) for name in ("python3", "vllm", "ray")}
+    python = _python(inside, starts)
+    found = distributions.found(view, python.paths)
+    known = complaints.complaints(found.distributions, python=python.version, platform=platform)
+    return Reading(
+        digest=digest,
+        platform=platform,
+        entrypoint=config.entrypoint,
+        cmd=config.cmd,
+        user=config.user,
+        workdir=config.workdir,
+        env=dict(config.env),
+        os=_release(view),
+        glibc=glibc,
+        python=python,
+        interpreters={name: path for name, path in starts.items() if path},
+        distributions=found.distributions,
+        package_manager=next((name for program, name in MANAGERS.items() if inside.which(program)), ""),
+        programs={name: inside.which(name) for name in PROGRAMS},
+        architectures=_architectures(view, python),
+        nccl=tuple(view.files(NCCL)),
+        launchers=tuple(view.files(LAUNCHER)),
+        conflicts=(*found.oddities, *known),
+        entrypoint_text=_script(inside, config.entrypoint),
+        libraries={name: _library(view, name, platform) for name in LIBRARIES},
+        dist_packages=view.names(MODS),
+    )
+
+
+def _python(inside: Inside, starts: Mapping[str, str]) -> Interpreter:
+    """The Python that vLLM runs under, else the one that `python3` is."""
+    path = starts["vllm"] or starts["python3"]
+    if path:
+        return pythons.interpreter(inside, path)
+    where = inside.env.get("PATH") or pythons.PATH
+    elsewhere = pythons.anywhere(inside.view)
+    hint = (
+        f"it has {', '.join(elsewhere[:3])}: use an image with that folder on its PATH"
+        if elsewhere
+        else "use an image that has one, as all that serve vLLM have"
+    )
+    raise TandemError(f"the image has no python3 on its PATH ({where})", hint=hint)
+
+
+def _glibc(view: View, platform: str) -> int:
+    """The minor version of the image's own glibc 2, by its file's name (up to 2.33) or what it says of itself."""
+    for folder in _library_folders(platform):
+        real = _resolved(view, f"{folder}/libc.so.6")
+        named = re.search(r"/libc-2\.(\d+)\.so$", real) or re.search(r"2\.(\d+)$", view.text(real))
+        if real and named:
+            return int(named[1])
+    musl = any(name.startswith("ld-musl-") for name in view.names("/lib"))
+    what = "musl instead of glibc (Alpine's way)" if musl else f"no glibc for {platform}"
+    raise TandemError(f"the image has {what}: wheels of vLLM, torch and Ray need glibc", hint="use another image")
+
+
+def _resolved(view: View, path: str) -> str:
+    try:
+        return view.resolve(path) or ""
+    except TandemError:
+        return ""
+
+
+def _library_folders(platform: str) -> tuple[str, ...]:
+    """Where the loader looks without being told (ld.so(8)), Debian's folders of the platform first."""
+    triplet = f"{MACHINES.get(platform.split('/')[1], platform.split('/')[1])}-linux-gnu"
+    plain = ("/lib64", "/usr/lib64", "/lib", "/usr/lib", "/usr/local/lib")
+    return (f"/lib/{triplet}", f"/usr/lib/{triplet}", *plain)
+
+
+def _library(view: View, name: str, platform: str) -> str:
+    paths = (f"{folder}/{name}" for folder in _library_folders(platform))
+    return next((path for path in paths if view.find(path)), "")
+
+
+def _release(view: View) -> dict[str, str]:
+    """os-release(5), the part that tells the system."""
+    text = view.text("/etc/os-release") or view.text("/usr/lib/os-release")
+    pairs = [line.partition("=") for line in text.splitlines() if "=" in line and not line.startswith("#")]
+    return {key: _unquoted(value) for key, _, value in pairs if key in RELEASE}
+
+
+def _unquoted(value: str) -> str:
+    try:
+        return " ".join(shlex.split(value))
+    except ValueError:
+        return value
+
+
+def _architectures(view: View, python: Interpreter) -> dict[str, str]:
+    folder = distributions.package(view, python.paths, "vllm")
+    source = view.text(f"{folder}/{REGISTRY}") if folder else ""
+    return vllm_registry.architectures(source) if source else {}
+
+
+def _script(inside: Inside, words: Sequence[str]) -> str:
+    """The text of the script that ENTRYPOINT runs."""
+    name = entrypoint.script(words)
+    path = name if not name or "/" in name else inside.which(name)
+    content = inside.view.content(posixpath.join(inside.workdir or "/", path)) if path else b""
+    return content.decode("utf-8", "replace") if content.startswith(b"#!") else ""

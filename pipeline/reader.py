@@ -1,0 +1,254 @@
+"""Somebody else's image: its name to a digest, its bytes into the engine, and what it holds into a Reading.
+
+The engine asks the registry, with the credentials of Docker's own configuration and credential helpers, so that what
+`docker pull` can have can be had here. Nothing of the image runs.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from pipeline import engine, inspection, procs, rootview
+from pipeline.errors import Cancelled, TandemError
+from pipeline.inspection import Configuration
+from pipeline.log import Log, announce, step
+from pipeline.reading import Reading
+
+if TYPE_CHECKING:
+    from docker.errors import APIError
+
+LABEL = f"{engine.LABEL}.reader"
+CHUNK = 1 << 20
+UNREACHABLE = (
+    *("no such host", "connection refused", "i/o timeout", "network is unreachable", "no route to host", "timeout"),
+    *(
+        "server misbehaving",
+        "connection reset",
+        "tls handshake",
+        "context deadline exceeded",
+        "bad gateway",
+        "unexpected eof",
+    ),
+)
+DENIED = ("unauthorized", "authentication required", "no basic auth", "denied", "forbidden")
+UNKNOWN = ("manifest unknown", "not found", "name unknown", "no such image", "does not exist")
+
+
+class Unavailable(TandemError):
+    """The registry does not give an image: it cannot be reached, has not got it, or wants a login."""
+
+
+def resolve(reference: str, platform: str, log: Log) -> str:
+    """The digest (sha256:…) of the manifest or index that NAME:TAG or NAME@digest is in its registry.
+
+    What the registry does not give is taken from this engine if it has an image of that name; the log says so.
+    Raises Unavailable, or TandemError if there is none for the platform ("linux/arm64"), saying which there are.
+    """
+    given = reference.partition("@")[2]
+    if given and _held(reference, platform):
+        return given
+    try:
+        said = _asked(reference)
+    except Unavailable as error:
+        digest = _own(reference, platform)
+        if not digest:
+            raise
+        announce(log, f"{error}")
+        announce(log, f"{reference} is taken as this engine has it: {digest}")
+        return digest
+    digest = str(said["Descriptor"]["digest"])
+    # An attestation is listed as unknown/unknown. No list at all: one manifest, of which the engine tells nothing here.
+    offers = sorted({f"{one.get('os')}/{one.get('architecture')}" for one in said.get("Platforms") or ()})
+    offers = [offer for offer in offers if offer != "unknown/unknown"]
+    if offers and _plain(platform) not in offers:
+        raise _no_platform(reference, platform, ", ".join(offers))
+    log.line(f"{reference} is {digest}")
+    return digest
+
+
+def pull(reference: str, digest: str, platform: str, log: Log) -> None:
+    """Have the engine hold an image for a platform; nothing is fetched if it does already.
+
+    Raises Unavailable, TandemError, Cancelled.
+    """
+    name = f"{repository(reference)}@{digest}"
+    if _held(name, platform):
+        log.line(f"{name} is there already")
+        return
+    with step(log, f"pulling {name} for {platform}"):
+        _pulled(name, platform, log)
+    if not _held(name, platform):
+        described = engine.image("local", name) or {}
+        raise _no_platform(name, platform, f"{described.get('Os')}/{described.get('Architecture')}")
+
+
+def read(reference: str, digest: str, platform: str, log: Log) -> Reading:
+    """What an image holds that the engine has: one pass over its files as a container that never starts exports them.
+
+    Raises TandemError for an image that cannot be built on, Cancelled.
+    """
+    name = f"{repository(reference)}@{digest}"
+    with step(log, f"reading {name}"), _created(name, platform) as (identity, config):
+        view = rootview.view(_exported(identity), inspection.RULES, lambda done: log.progress("read", done, None, "B"))
+        log.line(f"{len(view.nodes)} paths")
+        try:
+            return inspection.reading(view, config, digest, platform)
+        except TandemError as error:
+            raise TandemError(f"{reference}: {error}", hint=error.hint) from error
+
+
+def repository(reference: str) -> str:
+    """An image's name without tag and digest."""
+    head, slash, last = reference.partition("@")[0].rpartition("/")
+    return f"{head}{slash}{last.partition(':')[0]}"
+
+
+def _asked(reference: str) -> Mapping[str, Any]:
+    """What the registry says of an image, through the engine (GET /distribution/{name}/json)."""
+    from docker.errors import APIError, DockerException
+
+    try:
+        answer: Mapping[str, Any] = engine.client(within=60).api.inspect_distribution(reference)  # type: ignore[no-untyped-call]
+    except APIError as error:
+        raise _refusal(reference, error) from error
+    except DockerException as error:
+        raise Unavailable(
+            f"{reference}: Docker's credentials cannot be read: {error}", hint="`docker login`"
+        ) from error
+    return answer
+
+
+def _refusal(reference: str, error: "APIError") -> Unavailable:
+    return classify(reference, error.explanation or str(error), error.status_code or 0)
+
+
+def classify(reference: str, said: str, status: int = 0) -> Unavailable:
+    """The engine's words about a registry, as one message; it passes the registry's own status on as text in part."""
+    host, slash, _ = reference.partition("/")
+    own = bool(slash and re.search(r"[.:]|^localhost$", host))
+    hub, login = (host, f"`docker login {host}`") if own else ("Docker Hub", "`docker login`")
+    low, why = said.lower(), said.strip().rstrip(".")
+    if "toomanyrequests" in low or "rate limit" in low or status == 429:
+        return Unavailable(f"{reference}: {hub} allows no more pulls for now", hint=f"{login}, or wait")
+    if "http response to https client" in low:
+        return Unavailable(
+            f"{reference}: {hub} speaks http, the engine expects https",
+            hint='add it to "insecure-registries" in the engine\'s daemon.json',
+        )
+    # A hub hides what it does not show: an image that is unknown and one that wants a login get the same answer.
+    if status in (401, 403) or any(sign in low for sign in DENIED):
+        return Unavailable(
+            f"{reference}: {hub} does not give it without a login, or has no such image: {why}",
+            hint=f"{login}, and check the name",
+        )
+    if status != 404 and any(sign in low for sign in UNREACHABLE):
+        return Unavailable(
+            f"{reference}: {hub} cannot be reached: {why}",
+            hint="lock on a machine with access to it, or `docker load` the image here; the engine's proxy is its own",
+        )
+    if status == 404 or any(sign in low for sign in UNKNOWN):
+        return Unavailable(f"{reference}: {hub} has no such image: {why}", hint="check name and tag")
+    return Unavailable(f"{reference}: {hub} does not give it: {why}", hint="see what `docker pull` says")
+
+
+def _no_platform(reference: str, platform: str, offers: str) -> TandemError:
+    return TandemError(
+        f"{reference} does not offer {platform}; it offers {offers}",
+        hint="name an image for that platform, or another platform in image.yaml",
+    )
+
+
+def _plain(platform: str) -> str:
+    """os/architecture, without a variant."""
+    return "/".join(platform.split("/")[:2])
+
+
+def _own(reference: str, platform: str) -> str:
+    """The digest of an image that the engine has under a name; empty if it has none. Raises as resolve()."""
+    described = engine.image("local", reference)
+    if described is None:
+        return ""
+    name = repository(reference)
+    digests = [one.rpartition("@") for one in described.get("RepoDigests") or ()]
+    digest = next((digest for held, _, digest in digests if held == name), digests[0][2] if digests else "")
+    if digest and not _held(reference, platform):
+        raise _no_platform(reference, platform, f"{described['Os']}/{described['Architecture']}, as this engine has it")
+    return digest
+
+
+def _held(name: str, platform: str) -> bool:
+    """Whether the engine has an image's files for a platform; only making a container of them tells."""
+    from docker.errors import APIError
+
+    if engine.image("local", name) is None:
+        return False
+    try:
+        with _created(name, platform):
+            return True
+    except APIError:
+        return False
+
+
+@contextmanager
+def _created(name: str, platform: str) -> Iterator[tuple[str, Configuration]]:
+    """A container that never starts, and the image's configuration for the platform; removed at the end."""
+    from docker.errors import APIError
+
+    api = engine.client().api
+    options: dict[str, Any] = {"platform": platform, "labels": {LABEL: name}, "use_config_proxy": False}
+    try:
+        identity, named = api.create_container(name, **options)["Id"], True
+    except APIError as error:
+        if "no command specified" not in str(error.explanation).lower():
+            raise
+        identity, named = api.create_container(name, command=["none"], **options)["Id"], False
+    try:
+        config = api.inspect_container(identity)["Config"]
+        pairs = [entry.partition("=") for entry in config.get("Env") or ()]
+        yield (
+            identity,
+            Configuration(
+                entrypoint=tuple(config.get("Entrypoint") or ()) if named else (),
+                cmd=tuple(config.get("Cmd") or ()) if named else (),
+                user=config.get("User") or "",
+                workdir=config.get("WorkingDir") or "",
+                env={key: value for key, _, value in pairs},
+            ),
+        )
+    finally:
+        api.remove_container(identity, v=True, force=True)
+
+
+def _exported(identity: str) -> Iterator[bytes]:
+    from docker.errors import DockerException
+    from requests.exceptions import RequestException
+
+    try:
+        for chunk in engine.client().api.export(identity, CHUNK):
+            if procs.cancelled():
+                raise Cancelled("interrupted")
+            yield chunk
+    except (RequestException, DockerException) as error:
+        raise TandemError(f"the engine broke off while it gave the image's files: {error}", hint="try again") from error
+
+
+def _pulled(name: str, platform: str, log: Log) -> None:
+    from docker.errors import APIError
+
+    done: dict[str, int] = {}
+    total: dict[str, int] = {}
+    try:
+        for event in engine.client().api.pull(name, platform=platform, stream=True, decode=True):
+            if procs.cancelled():
+                raise Cancelled("interrupted")
+            if "error" in event:
+                raise classify(name, str(event["error"]))
+            detail = event.get("progressDetail") or {}
+            if detail.get("total") and event.get("status") == "Downloading":
+                done[event["id"]], total[event["id"]] = detail.get("current", 0), detail["total"]
+                log.progress("pull", sum(done.values()), sum(total.values()), "B")
+            elif event.get("status") not in (None, "Waiting", "Downloading", "Extracting"):
+                log.line(f"{event.get('id', '')} {event['status']}".strip())
+    except APIError as error:
+        raise _refusal(name, error) from error
