@@ -36,7 +36,7 @@ def complaints(
     pip itself does not look at. Of two distributions of one name the first counts. What is not written by PEP 440
     or 508 is compared as text or reported, never an error.
     """
-    there = {inside.name: inside for inside in reversed(distributions)}
+    there = by_name(distributions)
     found = [_unread(inside, item) for inside in there.values() for item in inside.requires if read(item) is None]
     for wish in wishes(distributions, python=python, platform=platform, asked=asked):
         found += _judge(wish, there)
@@ -48,7 +48,7 @@ def wishes(
 ) -> Iterator["Wish"]:
     """Every requirement that counts; parameters as for complaints()."""
     env = environment(python, platform)
-    there = {inside.name: inside for inside in reversed(distributions)}
+    there = by_name(distributions)
     every = {name: [wish for item in one.requires if (wish := read(item)) is not None] for name, one in there.items()}
     extras: dict[str, set[str]] = {}
     for item in asked:
@@ -60,6 +60,14 @@ def wishes(
             if (extra := _wanted(wish, extras.get(name, set()), env)) is not None:
                 who = f"{name}[{extra}] {inside.version}" if extra else f"{name} {inside.version}"
                 yield Wish(who, canonical(wish.name), wish)
+
+
+def by_name(distributions: Iterable[Inside]) -> dict[str, Inside]:
+    """Distributions by name; of two of one name the first counts, as for the interpreter."""
+    found: dict[str, Inside] = {}
+    for inside in distributions:
+        found.setdefault(inside.name, inside)
+    return found
 
 
 def new(before: Iterable[str], after: Iterable[str]) -> tuple[str, ...]:

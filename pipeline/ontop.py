@@ -32,7 +32,7 @@ def additions(request: Request, reading: Reading, log: Log) -> tuple[Wheel, ...]
     fit; else what resolve.wheels() raises.
     """
     resolve.readable(request)
-    inside = {one.name: one for one in reversed(reading.distributions)}
+    inside = complaints.by_name(reading.distributions)
     _stay(request, inside)
     missing = [wish for wish in _wishes(reading, request) if wish.name not in inside and wish.requirement.specifier]
     with tempfile.TemporaryDirectory(prefix="tandem-inside-") as folder:
@@ -122,7 +122,7 @@ def _refusal(clash: Clash, request: Request, whole: Request, reading: Reading, l
 
 def _sides(text: str, request: Request, whole: Request, reading: Reading) -> list[str]:
     wishes = _wishes(reading, request)
-    there = {inside.name: inside for inside in reversed(reading.distributions)}
+    there = complaints.by_name(reading.distributions)
     lines = []
     for who, what in conflict.wants(text, whole.constraints):
         name, wish = conflict.name_of(what), complaints.read(what)
@@ -143,7 +143,7 @@ def _because(name: str, wishes: Iterable[Wish]) -> str:
     )
     words = [f"{wish.who} wants {wish.what}" for wish in asking[:SHOWN]]
     if len(asking) > SHOWN:
-        words.append(f"{len(asking) - SHOWN} more want it")
+        words.append(f"{len(asking) - SHOWN} more")
     return f" ({'; '.join(words)})" if words else ""
 
 

@@ -28,8 +28,8 @@ def write(distributions: Iterable[Inside], into: Path) -> dict[str, str]:
     inconsistencies must not stand in the way of an addition. Of two distributions of one name the first counts.
     """
     found: dict[str, str] = {}
-    for inside in distributions:
-        if inside.name in found or not NAME.fullmatch(inside.name):
+    for inside in complaints.by_name(distributions).values():
+        if not NAME.fullmatch(inside.name):
             continue  # a name like ~orch is what an interrupted pip leaves behind
         found[inside.name] = version = as_written(inside.version)
         folder = into / inside.name

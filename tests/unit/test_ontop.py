@@ -1,0 +1,58 @@
+"""What is refused before and after uv is asked for packages on top of an image."""
+
+import pytest
+
+from pipeline import ontop
+from pipeline.audit import Target
+from pipeline.errors import ConfigError
+from pipeline.reading import Inside, Interpreter, Reading
+from pipeline.resolve import Request, Wheel
+
+PYTHON = Interpreter(
+    path="vllm", program="/opt/venv/bin/python3.12", version="3.12.3", kind="venv", site="/opt/s", scripts="/opt/bin"
+)
+VLLM = Inside(name="vllm", version="0.17.1", place="/opt/s", requires=("transformers<5", "ray[cgraph]>=2.48"))
+READING = Reading(
+    digest="sha256:0",
+    platform="linux/arm64",
+    glibc=39,
+    python=PYTHON,
+    distributions=(VLLM,),
+    conflicts=("vllm 0.17.1 wants transformers<5, which is not there",),
+)
+REQUEST = Request(
+    requirements=("ray[default]",),
+    constraints=(),
+    target=ontop.target(READING),
+    cutoff="",
+    origin="image.yaml",
+    pins={},
+)
+
+
+def wheel(name: str, version: str) -> Wheel:
+    return Wheel(name, version, ("sha256:0",), f"{name}-{version}-py3-none-any.whl", 1)
+
+
+def test_the_target_is_the_images_own_interpreter() -> None:
+    assert ontop.target(READING) == Target("arm64", "3.12", 39)
+
+
+def test_what_the_base_lacks_itself_is_no_fault_of_the_additions() -> None:
+    ontop._consistent(REQUEST, READING, [wheel("ray", "2.55.1")])
+
+
+def test_what_an_addition_makes_inconsistent_is_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match=r"vllm 0\.17\.1 wants ray\[cgraph\]>=2\.48, but ray 2\.40\.0 is there"):
+        ontop._consistent(REQUEST, READING, [wheel("ray", "2.40.0")])
+
+
+def test_of_those_inside_who_want_the_same_the_strict_ones_come_first() -> None:
+    inside = tuple(
+        Inside(name=f"a{i}", version="1", place="/opt/s", requires=(f"protobuf{spec}",))
+        for i, spec in enumerate((">=3", ">=4", ">=5", "<6"))
+    )
+    reading = Reading(digest="", platform="linux/arm64", glibc=39, python=PYTHON, distributions=inside)
+    said = ontop._because("protobuf", ontop._wishes(reading, REQUEST))
+    assert said == " (a3 1 wants protobuf<6; a0 1 wants protobuf>=3; a1 1 wants protobuf>=4; 1 more)"
+    assert ontop._because("six", []) == ""
