@@ -7,7 +7,7 @@ can reach it, and BuildKit has one file to take over instead of thousands.
 import hashlib
 import io
 import tarfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -37,16 +37,24 @@ class _Hashing:
         return self._hash.hexdigest()
 
 
-def write(into: Path, members: Mapping[str, Path | bytes], epoch: int, folders: Iterable[str] = ()) -> str:
+def write(
+    into: Path,
+    members: Mapping[str, Path | bytes],
+    epoch: int,
+    folders: Iterable[str] = (),
+    present: Collection[str] = (),
+) -> str:
     """Write a tar of `members` (path in the image → file, link or content) and of every folder above them.
 
-    All belong to root, with mtime `epoch`; folders and what its owner may execute get 0755, other files 0644.
-    Returns the archive's SHA-256. The same members give the same bytes.
+    Folders that are `present` already are left out: their owner, mode and time stay as they are. All else belongs to
+    root, with mtime `epoch`; folders and what its owner may execute get 0755, other files 0644. Returns the archive's
+    SHA-256. The same members give the same bytes.
     """
     sink = _Hashing(into)
     try:
         with tarfile.open(fileobj=sink, mode="w", format=tarfile.GNU_FORMAT, copybufsize=CHUNK) as tar:  # type: ignore[call-overload]  # writing needs write() and tell() only
-            for name in sorted({*members, *_above(members), *folders, *_above(folders)}):
+            above = {*_above(members), *folders, *_above(folders)}.difference(present)
+            for name in sorted({*members, *above}):
                 _add(tar, name, members.get(name), epoch)
     finally:
         digest = sink.close()

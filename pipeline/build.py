@@ -13,20 +13,26 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipeline import archive, buildkit, engine, lockfile, own
+from pipeline import archive, buildkit, engine, lockfile, own, underlay
+from pipeline import launching as launcher
 from pipeline.errors import ConfigError, TandemError
 from pipeline.interpreter import interpreter
+from pipeline.launching import Launching
 from pipeline.lockfile import Lock
-from pipeline.log import Log, step
+from pipeline.log import Log, announce, step
 from pipeline.models import Image
-from pipeline.wheels import SUMMARY
+from pipeline.reading import Reading
+from pipeline.wheels import NOTHING, SUMMARY
 
-LAYERS, SETTINGS = "#: layers", "#: settings"
+BASE, LAYERS, SETTINGS = "#: base", "#: layers", "#: settings"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """What an image is put together from: the rootfs tar, the folder of wheels.make(), and dockerfiles/<image>."""
+    """What an image is put together from: the rootfs tar, the folder of wheels.make(), and dockerfiles/<image>.
+
+    On another image `base` is the list of that one's paths, of underlay.make().
+    """
 
     base: Path
     wheels: Path
@@ -78,17 +84,30 @@ def verified(digest: str, tag: str, platform: str) -> dict[str, Any]:
     }
 
 
-def dockerfile(template: Path, image: Image, layers: Sequence[str]) -> str:
-    """The image's Dockerfile with its two marks filled in: the wheels' layers; environment and working folder."""
+def dockerfile(
+    template: Path, image: Image, layers: Sequence[str], base: str = "", launching: Launching | None = None
+) -> str:
+    """The image's Dockerfile with its marks filled in.
+
+    They are the layers of wheels; environment and working folder; and on another image that image.
+    """
     try:
         text = template.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{template}: {error.strerror}") from error
-    settings = [f"ENV {key}={_quoted(image.env[key])}" for key in sorted(image.env)]
-    fillings = {
-        SETTINGS: [f"WORKDIR {image.workdir}", *settings],
-        LAYERS: [f"ADD --link {layer}.tar /" for layer in layers],
-    }
+    env = [f"ENV {key}={quoted(image.env[key])}" for key in sorted(image.env)]
+    if launching is None:
+        fillings = {
+            SETTINGS: [f"WORKDIR {image.workdir}", *env],
+            LAYERS: [f"ADD --link {layer}.tar /" for layer in layers],
+        }
+    else:
+        # Not linked: a layer that knows nothing of the base would put folders where that one has links.
+        fillings = {
+            BASE: [f"FROM {base}"],
+            SETTINGS: [*launching.settings(), *env],
+            LAYERS: [f"ADD {layer}.tar /" for layer in layers],
+        }
     lines: list[str] = []
     for line in text.splitlines():
         lines += fillings.pop(line.strip(), [line])
@@ -97,15 +116,18 @@ def dockerfile(template: Path, image: Image, layers: Sequence[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _quoted(value: str) -> str:
+def quoted(value: str) -> str:
+    """A value as ENV of a Dockerfile takes it."""
     return '"' + re.sub(r'(["\\$])', r"\\\1", value) + '"'
 
 
 def labels(name: str, locked: Lock) -> dict[str, str]:
     """What the image says of itself: no times, no host names."""
+    base, _, digest = locked.base.partition("@")
     return {
         "org.opencontainers.image.title": name,
-        "org.opencontainers.image.base.name": f"debian:{locked.suite}",
+        "org.opencontainers.image.base.name": base or f"debian:{locked.suite}",
+        **({"org.opencontainers.image.base.digest": digest} if digest else {}),
         "tandem.lock": "sha256:" + identity(locked),
         "tandem.python": locked.python,
     }
@@ -116,21 +138,41 @@ def identity(locked: Lock) -> str:
     # Spelled out by hand: a field added later must not change the digests of images.
     text = [locked.platform, locked.python, str(locked.epoch), lockfile.columns(locked.debs)]
     text += [f"{wheel.name} {wheel.version} {wheel.sha256}" for wheel in sorted(locked.wheels)]
+    text += [locked.base] if locked.base else []
     return hashlib.sha256("\n".join(text).encode()).hexdigest()
 
 
 def stage(name: str, image: Image, locked: Lock, parts: Parts, context: Path, log: Log) -> None:
     """Put every archive and the finished Dockerfile into a build context. Raises as make() does."""
     layers = tuple(layer["name"] for layer in json.loads((parts.wheels / SUMMARY).read_text(encoding="utf-8")))
-    text = dockerfile(parts.folder / "Dockerfile", image, layers)
+    launching, present = None, NOTHING
+    if locked.reading is not None:
+        launching, present = lay(name, image, locked.reading, log), underlay.read(parts.base)
+    text = dockerfile(parts.folder / "Dockerfile", image, layers, locked.base, launching)
     (context / "Dockerfile").write_text(text, encoding="utf-8")
     scratch = context.parent
     python = partial(interpreter, locked, scratch, log)
-    own.write(name, image, locked, parts.folder, python, scratch, context / "own.tar")
-    archive.write(context / "workdir.tar", {}, locked.epoch, folders=[image.workdir.strip("/")])
-    _link(parts.base, context / "base.tar")
+    own.write(name, image, locked, parts.folder, python, scratch, context / "own.tar", launching, present)
     for layer in layers:
         _link(parts.wheels / f"{layer}.tar", context / f"{layer}.tar")
+    if launching is None:
+        archive.write(context / "workdir.tar", {}, locked.epoch, folders=[image.workdir.strip("/")])
+        _link(parts.base, context / "base.tar")
+
+
+def lay(name: str, image: Image, reading: Reading, log: Log) -> Launching:
+    """What a launcher needs on top of the image that was read, with everything worth knowing told.
+
+    Raises ConfigError for what no layer can make good.
+    """
+    launching = launcher.layer(reading, image.workdir)
+    for note in launching.notes:
+        announce(log, note)
+    for lack in launching.lacking:
+        announce(log, f"the base lacks {lack}")
+    if launching.faults:
+        raise ConfigError(f"dockerfiles/{name}/image.yaml: base: " + "; ".join(launching.faults))
+    return launching
 
 
 def _link(source: Path, target: Path) -> None:

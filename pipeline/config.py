@@ -14,7 +14,7 @@ import msgspec
 import yaml
 
 from pipeline.errors import ConfigError
-from pipeline.models import NAME, NAME_WORDS, Cluster, Image, Pipeline
+from pipeline.models import NAME, NAME_WORDS, Cluster, CombinedImage, DebianImage, Image, Pipeline
 from pipeline.nearest import nearest
 from pipeline.sensible import Fault, Key, image_faults, pipeline_faults
 
@@ -23,7 +23,7 @@ _BOOL = "tag:yaml.org,2002:bool"
 PIPELINE = "pipeline.yaml"
 LOCAL = "pipeline.local.yaml"
 IMAGES = "dockerfiles"
-RESERVED = ("registry",)  # lock:registry is the local registry's own
+RESERVED = ("registry", "lab")  # lock:registry and lock:lab are Tandem's own
 
 
 class _Loader(_SAFE):  # type: ignore[misc]  # chosen at run time
@@ -110,10 +110,14 @@ def read(file: Path, root: Path) -> Source:
 
 def schemas() -> Mapping[str, str]:
     """The JSON Schemas of image.yaml and pipeline.yaml, as text, by file name below schemas/."""
-    shapes = {"image.json": Image, "pipeline.json": Pipeline}
-    return {
-        name: json.dumps(msgspec.json.schema(shape), indent=2, sort_keys=True) + "\n" for name, shape in shapes.items()
-    }
+    made = {"image.json": _either(DebianImage, CombinedImage), "pipeline.json": msgspec.json.schema(Pipeline)}
+    return {name: json.dumps(schema, indent=2, sort_keys=True) + "\n" for name, schema in made.items()}
+
+
+def _either(*shapes: type[Image]) -> Any:
+    """One JSON Schema for several models; a file must fit one of them."""
+    references, definitions = msgspec.json.schema_components(shapes, ref_template="#/$defs/{name}")
+    return {"anyOf": list(references), "$defs": definitions}
 
 
 def _images(root: Path) -> Iterator[tuple[str, Image]]:
@@ -135,9 +139,16 @@ def _images(root: Path) -> Iterator[tuple[str, Image]]:
 
 def _image(root: Path, folder: Path) -> Image:
     source = read(folder / "image.yaml", root)
-    image: Image = _convert(source.value, Image, [source], root)
+    image: Image = _convert(source.value, _shape(source.value), [source], root)
     _refuse(image_faults(image, folder), [source], root)
     return image
+
+
+def _shape(value: Any) -> type[Image]:
+    """Which of the two ways to make an image a file means."""
+    base = value.get("base") if isinstance(value, dict) else None
+    on_image = isinstance(value, dict) and ("combine" in value or (isinstance(base, dict) and "image" in base))
+    return CombinedImage if on_image else DebianImage
 
 
 def _refuse(found: Iterable[Fault], sources: list[Source], root: Path) -> None:

@@ -9,18 +9,21 @@ from pathlib import Path
 from pipeline import claims, engine, lockfile, store
 from pipeline.config import Config
 from pipeline.graph.task import Claim, Inputs, Json, Outputs, Run, Task
-from pipeline.models import Image
+from pipeline.models import CombinedImage, Image
+from pipeline.request import request
 
 PROBES = ("pipeline/probes/python_facts.py", "pipeline/probes/launcher_facts.sh")
 COMPILER = "pipeline/probes/bytecode.py"
+NODE_SCRIPT = "dockerfiles/cpu/files/workspace/vllm/run-cluster-node.sh"
 EMULATION = "pipeline/probes/emulation/**"
 
 
 def tasks(config: Config, name: str, image: Image) -> Iterator[Task]:
     """lock, base, wheels, build, smoke and push of one image. Stages are imported when they run, not before."""
+    combined = isinstance(image, CombinedImage)
     yield _lock(config, name, image)
-    yield _base(config, name)
-    yield _wheels(config, name)
+    yield _underlay(config, name) if combined else _base(config, name)
+    yield _wheels(config, name, combined=combined)
     yield _build(config, name, image)
     yield _smoke(config, name, image)
     yield _push(config, name, image)
@@ -32,15 +35,13 @@ def lock_mode() -> str:
 
 
 def _lock(config: Config, name: str, image: Image) -> Task:
-    from pipeline.lock import request
-
     mode = lock_mode()
 
     def run(run: Run) -> Outputs:
         from pipeline import lock
 
         made = lock.make(name, image, config.root, mode, run.log)
-        paths = lockfile.files(name).values()
+        paths = lockfile.files(name, on_image=isinstance(image, CombinedImage)).values()
         return {"files": {path: store.digest(config.root / path) for path in paths}, "epoch": made.epoch}
 
     def world(outputs: Outputs) -> tuple[Claim, ...]:
@@ -77,11 +78,37 @@ def _base(config: Config, name: str) -> Task:
     )
 
 
-def _wheels(config: Config, name: str) -> Task:
+def _underlay(config: Config, name: str) -> Task:
     def run(run: Run) -> Outputs:
-        from pipeline import wheels
+        from pipeline import underlay
 
-        made = wheels.make(lockfile.read(name, config.root), run.scratch / "layers", run.log)
+        made = underlay.make(lockfile.read(name, config.root), run.scratch, run.log)
+        keep(run.scratch / underlay.LIST, _paths(config, made))
+        return dict(made)
+
+    def world(outputs: Outputs) -> tuple[Claim, ...]:
+        listed = _below(config, _paths(config, outputs))
+        return (*_files({listed: outputs["sha256"]}), claims.image(str(outputs["digest"])))
+
+    return Task(
+        name=f"base:{name}",
+        doc=f"the image below {name}, by digest",
+        inputs=Inputs(code=("pipeline.underlay",)),
+        needs=(f"lock:{name}",),
+        run=run,
+        world=world,
+        lazy=True,
+    )
+
+
+def _wheels(config: Config, name: str, *, combined: bool) -> Task:
+    below = f"base:{name}"
+
+    def run(run: Run) -> Outputs:
+        from pipeline import underlay, wheels
+
+        present = underlay.read(_paths(config, run.upstream[below])) if combined else wheels.NOTHING
+        made = wheels.make(lockfile.read(name, config.root), run.scratch / "layers", run.log, present)
         keep(run.scratch / "layers", _layers(config, made))
         return dict(made)
 
@@ -95,7 +122,7 @@ def _wheels(config: Config, name: str) -> Task:
         name=f"wheels:{name}",
         doc=f"the Python packages of {name}, installed for its platform",
         inputs=Inputs(files=(COMPILER,), tools=("uv",), code=("pipeline.wheels",)),
-        needs=(f"lock:{name}",),
+        needs=(f"lock:{name}", *((below,) if combined else ())),
         run=run,
         world=world,
         lazy=True,
@@ -109,8 +136,9 @@ def _build(config: Config, name: str, image: Image) -> Task:
     def run(run: Run) -> Outputs:
         from pipeline import build
 
+        below = _paths if isinstance(image, CombinedImage) else _rootfs
         parts = build.Parts(
-            base=_rootfs(config, run.upstream[f"base:{name}"]),
+            base=below(config, run.upstream[f"base:{name}"]),
             wheels=_layers(config, run.upstream[f"wheels:{name}"]),
             folder=config.root / folder,
         )
@@ -125,7 +153,11 @@ def _build(config: Config, name: str, image: Image) -> Task:
         name=f"build:{name}",
         doc=f"the image {name}, one digest",
         inputs=Inputs(
-            files=(f"{folder}/Dockerfile", *(f"{folder}/{below}/**" for below in _folders(image))),
+            files=(
+                f"{folder}/Dockerfile",
+                *(f"{folder}/{below}/**" for below in _folders(image)),
+                *((NODE_SCRIPT,) if isinstance(image, CombinedImage) else ()),
+            ),
             params={
                 "platform": image.platform,
                 "env": dict(image.env),
@@ -151,11 +183,11 @@ def _smoke(config: Config, name: str, image: Image) -> Task:
     def run(run: Run) -> Outputs:
         from pipeline import smoke
 
-        locked = {wheel.name: wheel.version for wheel in lockfile.read(name, config.root).wheels}
+        locked = lockfile.read(name, config.root)
         digest = str(run.upstream[f"build:{name}"]["digest"])
         report = config.root / "artifacts" / "smoke" / f"{name}.json"
         try:
-            smoked = smoke.run(digest, name, image, locked, config.root / folder, run.log)
+            smoked = smoke.run(digest, name, image, locked.versions, config.root / folder, run.log, locked.inside)
         except smoke.SmokeError as error:
             _write_json(report, error.report)
             raise
@@ -238,6 +270,10 @@ def _files(files: Json) -> tuple[Claim, ...]:
 
 def _rootfs(config: Config, outputs: Mapping[str, Json]) -> Path:
     return config.root / "artifacts" / "base" / f"{outputs['sha256']}.tar"
+
+
+def _paths(config: Config, outputs: Mapping[str, Json]) -> Path:
+    return config.root / "artifacts" / "base" / f"{outputs['sha256']}.paths.gz"
 
 
 def _layers(config: Config, outputs: Mapping[str, Json]) -> Path:

@@ -2,7 +2,8 @@
 
 Below lockfiles/, committed: `<image>.requirements.txt` (as pip and uv read it, with hashes, without URLs),
 `<image>.debs.txt` and `<image>.interpreter.txt` (columns), and `<image>.lock.json` (the request, the cut-off date, who
-resolved it, the wheels' file names and sizes, the hashes of the other three).
+resolved it, the wheels' file names and sizes, the hashes of the other three). An image on another one has
+`<image>.reading.json` in place of the .debs: what that one holds.
 """
 
 import hashlib
@@ -15,11 +16,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from pipeline import tree
 from pipeline.debs import Deb
 from pipeline.errors import ConfigError
+from pipeline.reading import Reading
 from pipeline.resolve import Wheel
+from pipeline.tree import Place
 
 SCHEMA = 1
+ENDS = {"head": "lock.json", "wheels": "requirements.txt", "interpreter": "interpreter.txt"}
+SUITES = {"3.11": "bookworm", "3.13": "trixie"}
+"""Which Debian suite has which Python."""
 DEBS = "# package version architecture sha256 size path-below-the-mirror"
 WHEELS = "# Wheels for one platform. Made by `./doitw lock:{name}`; `pip install --require-hashes -r` reads it."
 PIN = re.compile(r"^([a-z0-9][a-z0-9.-]*)==([^\s\\]+)((?:\s*\\\n\s+--hash=sha256:[0-9a-f]{64})+)$", re.MULTILINE)
@@ -30,7 +39,8 @@ class Lock:
     """What answers an image's request.
 
     `epoch` is SOURCE_DATE_EPOCH in seconds; `debs` are the image's, `interpreter` those of a Python for the build
-    machine, for each architecture that it may have.
+    machine, for each architecture that it may have. On another image, `base` is that one's NAME@sha256:…, `reading`
+    what it holds, and there are no `debs`; `interpreter` is empty if no Debian suite has that Python.
     """
 
     name: str
@@ -41,6 +51,8 @@ class Lock:
     debs: tuple[Deb, ...]
     interpreter: tuple[Deb, ...]
     tools: dict[str, str]
+    base: str = ""
+    reading: Reading | None = None
 
     @property
     def platform(self) -> str:
@@ -55,28 +67,50 @@ class Lock:
     @property
     def python(self) -> str:
         """The version of the image's interpreter, as in 3.13."""
-        return str(self.request["python"])
+        return self.reading.python.version if self.reading else str(self.request["python"])
 
     @property
     def suite(self) -> str:
-        """The Debian suite of the base, as in trixie."""
-        return str(self.request["debian"])
+        """The Debian suite of the base, or of a Python like the base's, as in trixie; empty if there is none."""
+        return SUITES.get(self.python, "") if self.reading else str(self.request["debian"])
+
+    @property
+    def inside(self) -> dict[str, str]:
+        """What the image below brings: normalised name → version."""
+        # The first on the path is what Python imports.
+        return {found.name: found.version for found in reversed(self.reading.distributions)} if self.reading else {}
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Every distribution that the image shall hold: normalised name → version."""
+        return {**self.inside, **{wheel.name: wheel.version for wheel in self.wheels}}
+
+    @property
+    def place(self) -> Place:
+        """Where the image has its Python packages."""
+        if self.reading is None:
+            return tree.debian(self.python)
+        python = self.reading.python
+        site, scripts = python.site.strip("/"), python.scripts.strip("/")
+        return Place(site, scripts.rpartition("/")[0], scripts, python.path)
 
 
-def files(name: str) -> dict[str, str]:
+def files(name: str, *, on_image: bool = False) -> dict[str, str]:
     """The paths of a lock's files below the root, by what they hold."""
-    ends = {"head": "lock.json", "wheels": "requirements.txt", "debs": "debs.txt", "interpreter": "interpreter.txt"}
+    ends = {**ENDS, **({"reading": "reading.json"} if on_image else {"debs": "debs.txt"})}
     return {part: f"lockfiles/{name}.{end}" for part, end in ends.items()}
 
 
 def read(name: str, root: Path) -> Lock:
     """The lock of an image. Raises ConfigError if there is none, or if a file of it is not as it was written."""
     paths = files(name)
-    text = {part: _text(root, path, name) for part, path in paths.items()}
+    text = {"head": _text(root, paths["head"], name)}
     try:
         head = json.loads(text["head"])
         if head["schema"] != SCHEMA:
             raise ValueError(f"its schema is {head['schema']}, not {SCHEMA}")
+        paths = files(name, on_image="base" in head)
+        text |= {part: _text(root, path, name) for part, path in paths.items() if part != "head"}
         for part, written in head["files"].items():
             if _sha256(text[part]) != written:
                 raise ValueError(f"{paths[part]} is not the file that was written with it")
@@ -86,23 +120,28 @@ def read(name: str, root: Path) -> Lock:
             cutoff=head["cutoff"],
             epoch=head["epoch"],
             wheels=wheels(text["wheels"], head["wheels"]),
-            debs=debs(text["debs"]),
+            debs=debs(text.get("debs", "")),
             interpreter=debs(text["interpreter"]),
             tools=head["tools"],
+            base=head.get("base", ""),
+            reading=msgspec.json.decode(text["reading"], type=Reading) if "reading" in text else None,
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, msgspec.MsgspecError) as error:
         raise ConfigError(f"{paths['head']}: {error}", hint=f"restore it, or `./doitw relock {name}`") from error
 
 
 def write(lock: Lock, root: Path) -> None:
     """Write a lock's files, its head last: a kill in between leaves a lock that says it is not whole."""
-    paths = files(lock.name)
-    text = {
-        "wheels": requirements(lock.name, lock.wheels),
-        "debs": columns(lock.debs),
-        "interpreter": columns(lock.interpreter),
-    }
+    paths = files(lock.name, on_image=lock.reading is not None)
+    text = {"wheels": requirements(lock.name, lock.wheels), "interpreter": columns(lock.interpreter)}
+    if lock.reading is None:
+        text["debs"] = columns(lock.debs)
+    else:
+        text["reading"] = (
+            msgspec.json.format(msgspec.json.encode(lock.reading, order="sorted"), indent=1).decode() + "\n"
+        )
     head = {
+        **({"base": lock.base} if lock.reading else {}),
         "schema": SCHEMA,
         "request": lock.request,
         "cutoff": lock.cutoff,

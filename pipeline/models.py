@@ -27,6 +27,15 @@ Suite = Annotated[str, worded("^[a-z][a-z0-9-]*$", "a Debian suite's name, as in
 Module = Annotated[str, worded(r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$", "a module's name, as in torch.distributed")]
 Distribution = Annotated[str, worded("^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$", "a distribution's name, as in vllm")]
 Version = Annotated[str, worded("^[0-9A-Za-z][0-9A-Za-z.+!_-]*$", "a version, as in 0.19.1+cpu")]
+# Docker's reference grammar (distribution/reference), with a tag or digest: without, it would silently mean latest.
+Reference = Annotated[
+    str,
+    worded(
+        r"^[A-Za-z0-9][A-Za-z0-9._-]*(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
+        r"(:[A-Za-z0-9_][A-Za-z0-9._-]{0,127}(@sha256:[0-9a-f]{64})?|@sha256:[0-9a-f]{64})$",
+        "an image's name as docker pull takes it, with a tag or a digest",
+    ),
+]
 Absolute = Annotated[str, worded(r"^/[^\0\n]*$", "an absolute path, as in /workspace")]
 Positive = Annotated[int, Meta(ge=1)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
@@ -79,8 +88,6 @@ class Image(Strict, frozen=True, kw_only=True):
     """An image: one folder below dockerfiles/, named as the image is."""
 
     platform: Annotated[str, Meta(pattern=r"^linux/(arm64|amd64)$")] = "linux/arm64"
-    base: DebianBase
-    python: Python
     aliases: tuple[Alias, ...] = ()
     distributions: Annotated[
         tuple[str, ...], Meta(description="our own pure-Python distributions: folders below the image's own")
@@ -89,6 +96,42 @@ class Image(Strict, frozen=True, kw_only=True):
     env: dict[Variable, Word] = field(default_factory=dict)
     workdir: Absolute = "/workspace/vllm"
     smoke: Smoke = field(default_factory=Smoke)
+
+
+class DebianImage(Image, frozen=True, kw_only=True):
+    """An image made from Debian packages and wheels."""
+
+    base: DebianBase
+    python: Python
+
+
+class ImageBase(Strict, frozen=True, kw_only=True):
+    """Somebody else's image, which stays as it is."""
+
+    image: Annotated[Reference, Meta(description="NAME:TAG or NAME@sha256:…; the lock keeps the digest")]
+
+
+class Additions(Strict, frozen=True, kw_only=True):
+    """The Python packages that are added; what is inside keeps its version."""
+
+    requirements: Annotated[tuple[str, ...], Meta(min_length=1, description="PEP 508 requirements")] = ("ray[default]",)
+    constraints: tuple[str, ...] = ()
+    cutoff: Annotated[str, worded(r"^\d{4}-\d\d-\d\d$", "a date, as in 2026-01-31")] | None = None
+
+
+class Combine(Strict, frozen=True, kw_only=True):
+    """Two images that each have half of what is wanted: `doit advise` says how they become one."""
+
+    model_from: Annotated[Reference, Meta(description="the image that knows the model")]
+    cluster_from: Annotated[Reference, Meta(description="the image that forms a cluster")]
+
+
+class CombinedImage(Image, frozen=True, kw_only=True):
+    """An image on top of somebody else's: Ray and the launcher's files are added, and nothing inside moves."""
+
+    base: ImageBase | None = None
+    python: Additions = field(default_factory=Additions)
+    combine: Combine | None = None
 
 
 class Registry(Strict, frozen=True, kw_only=True):

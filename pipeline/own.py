@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline import archive, bytecode, tree
+from pipeline import archive, bytecode, tree, wheels
 from pipeline.errors import ConfigError
+from pipeline.launching import Launching
 from pipeline.lockfile import Lock
 from pipeline.models import Image
 from pipeline.nearest import nearest
+from pipeline.tree import Place
 
 # Links of a merged /usr: a folder of that name in a layer would take the link's place.
 MERGED = ("bin", "lib", "lib64", "sbin")
@@ -26,16 +28,21 @@ def write(
     python: Callable[[], Sequence[str]],
     scratch: Path,
     into: Path,
+    launching: Launching | None = None,
+    present: Mapping[str, str] = wheels.NOTHING,
 ) -> str:
     """Write the archive of an image's own files; `folder` is dockerfiles/<image>. Returns its SHA-256.
 
-    `python` gets the locked interpreter, if there is anything to compile. Raises ConfigError that names the key and
-    what it points to.
+    `python` gets the locked interpreter, if there is anything to compile. On another image, `launching` is what a
+    launcher needs (image.yaml's own files win over it), and `present` its paths. Raises ConfigError that names the key
+    and what it points to.
     """
     check_aliases(name, image, locked)
-    root = scratch / "own"
-    site = root / tree.packages(locked.python)
+    root, place = scratch / "own", locked.place
+    site = root / place.site
     site.mkdir(parents=True)
+    if launching:
+        _launching(launching, root)
     if image.files:
         overlay(folder / image.files, root, f"dockerfiles/{name}/image.yaml: files: {image.files}")
     for alias in image.aliases:
@@ -43,20 +50,37 @@ def write(
         _put(site, alias.name, alias.version, {}, {"METADATA": _metadata(project)})
     for entry in image.distributions:
         where = f"dockerfiles/{name}/image.yaml: distributions: {entry}"
-        distribution(folder / entry, site, root / tree.PREFIX / "bin", where)
+        distribution(folder / entry, root, place, where)
     sources = sorted(str(path.relative_to(site)) for path in site.rglob("*.py"))
-    if sources:
-        bytecode.compile_tree(python(), site, "/" + tree.packages(locked.python), sources)
+    if sources and locked.interpreter:
+        bytecode.compile_tree(python(), site, "/" + place.site, sources)
     members = {
         path.relative_to(root).as_posix(): path for path in root.rglob("*") if path.is_symlink() or path.is_file()
     }
-    return archive.write(into, members, locked.epoch)
+    folders = launching.folders if launching else ()
+    return archive.write(into, members, locked.epoch, folders, present)
+
+
+def _launching(launching: Launching, root: Path) -> None:
+    for path, (content, mode) in launching.files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_bytes(content)
+        (root / path).chmod(mode)
+    for path, to in launching.links.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).symlink_to(to)
 
 
 def check_aliases(name: str, image: Image, locked: Lock) -> None:
     """Raise ConfigError, with the nearest name, for an alias of what is not among the locked wheels."""
-    known = {wheel.name for wheel in locked.wheels}
+    inside = {found.name for found in locked.reading.distributions} if locked.reading else set()
+    known = {wheel.name for wheel in locked.wheels} | inside
     for i, alias in enumerate(image.aliases):
+        if tree.normalised(alias.name) in inside:
+            raise ConfigError(
+                f"dockerfiles/{name}/image.yaml: aliases[{i}].name: {alias.name!r} is in the base already",
+                hint="nothing inside may change: leave the alias out",
+            )
         if tree.normalised(alias.of) not in known:
             near = nearest(tree.normalised(alias.of), known)
             raise ConfigError(
@@ -79,7 +103,7 @@ def overlay(source: Path, root: Path, where: str) -> None:
         shutil.copy(file, root / path, follow_symlinks=False)
 
 
-def distribution(folder: Path, site: Path, scripts: Path, where: str) -> None:
+def distribution(folder: Path, root: Path, place: Place, where: str) -> None:
     """Install a pure-Python project: its modules and packages as they are, its metadata from pyproject.toml.
 
     Nothing of it is run, no network is needed. Raises ConfigError for a project without name, version or modules.
@@ -101,8 +125,8 @@ def distribution(folder: Path, site: Path, scripts: Path, where: str) -> None:
     if groups:
         meta["entry_points.txt"] = _entry_points(groups)
     for script, target in project.get("scripts", {}).items():
-        _script(scripts / script, target)
-    _put(site, name, version, content, meta)
+        _script(root / place.scripts / script, target, place.shebang)
+    _put(root / place.site, name, version, content, meta)
 
 
 def _module(folder: Path, path: str) -> bool:
@@ -139,11 +163,11 @@ def _entry_points(groups: Mapping[str, Mapping[str, str]]) -> str:
     return "\n".join(blocks)
 
 
-def _script(path: Path, target: str) -> None:
+def _script(path: Path, target: str, shebang: bytes) -> None:
     module, _, function = target.partition(":")
     path.parent.mkdir(parents=True, exist_ok=True)
     call = f"import sys\n\nfrom {module} import {function.partition('.')[0]}\n\nsys.exit({function}())\n"
-    path.write_bytes(tree.SHEBANG + call.encode())
+    path.write_bytes(shebang + call.encode())
     path.chmod(0o755)
 
 

@@ -89,8 +89,8 @@ def read(reference: str, digest: str, platform: str, log: Log) -> Reading:
     Raises TandemError for an image that cannot be built on, Cancelled.
     """
     name = f"{repository(reference)}@{digest}"
-    with step(log, f"reading {name}"), _created(name, platform) as (identity, config):
-        view = rootview.view(_exported(identity), inspection.RULES, lambda done: log.progress("read", done, None, "B"))
+    with step(log, f"reading {name}"), created(name, platform) as (identity, config):
+        view = rootview.view(exported(identity), inspection.RULES, lambda done: log.progress("read", done, None, "B"))
         log.line(f"{len(view.nodes)} paths")
         try:
             return inspection.reading(view, config, digest, platform)
@@ -184,14 +184,14 @@ def _held(name: str, platform: str) -> bool:
     if engine.image("local", name) is None:
         return False
     try:
-        with _created(name, platform):
+        with created(name, platform):
             return True
     except APIError:
         return False
 
 
 @contextmanager
-def _created(name: str, platform: str) -> Iterator[tuple[str, Configuration]]:
+def created(name: str, platform: str) -> Iterator[tuple[str, Configuration]]:
     """A container that never starts, and the image's configuration for the platform; removed at the end."""
     from docker.errors import APIError
 
@@ -220,7 +220,8 @@ def _created(name: str, platform: str) -> Iterator[tuple[str, Configuration]]:
         api.remove_container(identity, v=True, force=True)
 
 
-def _exported(identity: str) -> Iterator[bytes]:
+def exported(identity: str) -> Iterator[bytes]:
+    """The files of a container as a tar, in chunks. Raises TandemError, Cancelled."""
     from docker.errors import DockerException
     from requests.exceptions import RequestException
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
-from pipeline.models import Cluster, Image, Node, Pipeline
+from pipeline.models import Cluster, CombinedImage, DebianImage, Image, Node, Pipeline
 from pipeline.nearest import nearest
 
 Key = tuple[str | int, ...]
@@ -51,8 +51,11 @@ def pipeline_faults(pipeline: Pipeline, images: Mapping[str, Image]) -> Iterator
 
 def image_faults(image: Image, folder: Path) -> Iterator[Fault]:
     """Every fault of an image.yaml whose single values fit; `folder` is the image's own."""
+    assert isinstance(image, DebianImage | CombinedImage)
     if image.python.cutoff is not None and not _is_date(image.python.cutoff):
         yield ("python", "cutoff"), f"{image.python.cutoff!r} is not a date", "year-month-day, as in 2026-01-31"
+    if isinstance(image, CombinedImage) and image.base is None and image.combine is None:
+        yield (), "neither base nor combine says what the image is made from", "base: {image: NAME:TAG}"
     folders: list[tuple[Key, str | None]] = [(("files",), image.files), (("smoke", "config"), image.smoke.config)]
     folders += [(("distributions", i), name) for i, name in enumerate(image.distributions)]
     for key, name in folders:

@@ -5,7 +5,7 @@ side by side. No check hides another; all run, then the stage fails with the nam
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -50,10 +50,19 @@ class SmokeError(TandemError):
         self.report = report
 
 
-def run(reference: str, image_name: str, image: Image, locked: Mapping[str, str], folder: Path, log: Log) -> Smoked:
+def run(
+    reference: str,
+    image_name: str,
+    image: Image,
+    locked: Mapping[str, str],
+    folder: Path,
+    log: Log,
+    inside: Collection[str] = (),
+) -> Smoked:
     """Check the image that the local engine has under `reference` (name@digest or id).
 
-    `locked` is every locked distribution's normalised name and version; `folder` is the image's own folder.
+    `locked` is every locked distribution's normalised name and version; `folder` is the image's own folder. On another
+    image, `inside` are those of them that it brought.
     Raises SmokeError once all checks have run, ConfigError if image.yaml points to a config.json that is not
     there, HostError without an engine, Cancelled.
     """
@@ -61,7 +70,8 @@ def run(reference: str, image_name: str, image: Image, locked: Mapping[str, str]
     with _engine() as client:
         for name in sweep(client):
             log.line(f"removed {name}, left behind by a killed run")
-        verdicts = _all(client, reference, image, locked, config, _Shared(log))
+        wanted = python.Wanted(image, locked, frozenset(inside))
+        verdicts = _all(client, reference, wanted, config, _Shared(log))
     report = _report(image_name, reference, image, verdicts)
     for line in table(verdicts):
         announce(log, line)
@@ -113,14 +123,14 @@ class _Shared:
 
 
 def _all(
-    client: "DockerClient", reference: str, image: Image, locked: Mapping[str, str], config: bytes | None, log: Log
+    client: "DockerClient", reference: str, wanted: python.Wanted, config: bytes | None, log: Log
 ) -> list[Verdict]:
     about = _inspect(client, reference)
     emulated = _emulated(client, about)
     yard = Yard(client, reference, f"{about['Os']}/{about['Architecture']}", emulated=emulated)
     with ThreadPoolExecutor(2) as pool:
-        inside = pool.submit(_inside, yard, about, image, locked, config, log, WITHIN[emulated])
-        pair = pool.submit(ray.check, yard, log) if image.smoke.ray else None
+        inside = pool.submit(_inside, yard, about, wanted, config, log, WITHIN[emulated])
+        pair = pool.submit(ray.check, yard, log) if wanted.image.smoke.ray else None
         futures: list[Future[Any]] = [inside, *([pair] if pair else [])]
         begun = time.monotonic()
         while not all(future.done() for future in futures):
@@ -145,9 +155,10 @@ def _emulated(client: "DockerClient", about: Json) -> bool:
 
 
 def _inside(
-    yard: Yard, about: Json, image: Image, locked: Mapping[str, str], config: bytes | None, log: Log, within: float
+    yard: Yard, about: Json, wanted: python.Wanted, config: bytes | None, log: Log, within: float
 ) -> list[Verdict]:
     """The checks of one container: all but Ray's."""
+    image = wanted.image
     questions = [*python.questions(image), *(launcher.QUESTIONS if image.smoke.launcher else ())]
     faults = launcher.inspect_faults(about, image.platform) if image.smoke.launcher else []
     if image.smoke.launcher:
@@ -159,7 +170,7 @@ def _inside(
     except BoxError as error:
         names = [*python.names(image), *([launcher.NAME] if image.smoke.launcher else [])]
         return [Verdict(name, Outcome.FAILED, (str(error),)) for name in names]
-    verdicts = python.verdicts(image, locked, answers)
+    verdicts = python.verdicts(wanted, answers)
     if said is not None:
         verdicts.append(launcher.verdict(facts, said, answers, faults, image.workdir))
     return verdicts

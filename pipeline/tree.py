@@ -18,7 +18,6 @@ from pathlib import Path
 from pipeline.errors import TandemError
 
 PREFIX = "usr/local"
-SHEBANG = b"#!/usr/bin/python3\n"
 DATA = ("bin", "etc", "man", "share")  # of uv's target folder, but of the prefix in the image
 INSTALLER = ("INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "uv_build.json")
 ELF_MACHINES = {"arm64": 183, "amd64": 62}
@@ -37,12 +36,34 @@ class Distribution:
     files: Mapping[str, str]
 
 
-def packages(python: str) -> str:
-    """Where the image's interpreter looks for what we install, relative to the root."""
-    return f"{PREFIX}/lib/python{python}/dist-packages"
+@dataclass(frozen=True)
+class Place:
+    """Where an image has what we install: modules, shared data, scripts (below the root); and their interpreter."""
+
+    site: str
+    prefix: str
+    scripts: str
+    interpreter: str
+
+    def of(self, path: str) -> str:
+        """The path in the image of what uv put at `path` in its target folder."""
+        top, _, below = path.partition("/")
+        if top == "bin":
+            return f"{self.scripts}/{below}"
+        return f"{self.prefix}/{path}" if top in DATA else f"{self.site}/{path}"
+
+    @property
+    def shebang(self) -> bytes:
+        """The first line of a script that this interpreter runs."""
+        return f"#!{self.interpreter}\n".encode()
 
 
-def normalise(tree: Path, python: str, wheels: Mapping[str, Path]) -> tuple[Distribution, ...]:
+def debian(python: str) -> Place:
+    """The place in an image made from Debian packages."""
+    return Place(f"{PREFIX}/lib/python{python}/dist-packages", PREFIX, f"{PREFIX}/bin", "/usr/bin/python3")
+
+
+def normalise(tree: Path, place: Place, wheels: Mapping[str, Path]) -> tuple[Distribution, ...]:
     """Set scripts and RECORDs of an installed tree right; returns its distributions, sorted by name.
 
     `wheels` maps normalised names to wheel files. Where two bring one file with different content, the first by name
@@ -56,11 +77,11 @@ def normalise(tree: Path, python: str, wheels: Mapping[str, Path]) -> tuple[Dist
         for path in tree.glob(f"*.dist-info/{name}"):
             path.unlink()
     owners: dict[str, tuple[str, str]] = {}
-    return tuple(_one(tree, python, name, records[name], owners, wheels) for name in sorted(records))
+    return tuple(_one(tree, place, name, records[name], owners, wheels) for name in sorted(records))
 
 
 def _one(
-    tree: Path, python: str, name: str, record: Path, owners: dict[str, tuple[str, str]], wheels: Mapping[str, Path]
+    tree: Path, place: Place, name: str, record: Path, owners: dict[str, tuple[str, str]], wheels: Mapping[str, Path]
 ) -> Distribution:
     rows, files = [], {}
     for path, said, size in _rows(record):
@@ -68,13 +89,13 @@ def _one(
             continue
         owner, before = owners.setdefault(path, (name, said))
         if owner == name:
-            files[path] = _place(path, python)
+            files[path] = place.of(path)
         elif before != said:
             (tree / path).write_bytes(_content(wheels[owner], path))
-        changed = (owner != name and before != said) or _script(tree / path, path)
+        changed = (owner != name and before != said) or _script(tree / path, path, place.shebang)
         if changed:
             said, size = _vouch((tree / path).read_bytes())
-        rows.append((os.path.relpath(_place(path, python), packages(python)), said, size))
+        rows.append((os.path.relpath(place.of(path), place.site), said, size))
     record.write_text(_text(rows), encoding="utf-8")
     return Distribution(name, files)
 
@@ -111,17 +132,12 @@ def record(files: Mapping[str, bytes], itself: str) -> str:
     return _text([*((path, *_vouch(content)) for path, content in files.items()), (itself, "", "")])
 
 
-def _place(path: str, python: str) -> str:
-    """The path in the image of what uv put at `path` in its target folder."""
-    return f"{PREFIX}/{path}" if path.partition("/")[0] in DATA else f"{packages(python)}/{path}"
-
-
-def _script(file: Path, path: str) -> bool:
+def _script(file: Path, path: str, shebang: bytes) -> bool:
     """Make a Python script name the image's interpreter; returns whether that changed it."""
     if not path.startswith("bin/"):
         return False
     content = file.read_bytes()
-    fixed = _PYTHON.sub(SHEBANG, _SHELL.sub(SHEBANG, content))
+    fixed = _PYTHON.sub(shebang, _SHELL.sub(shebang, content))
     if fixed == content:
         return False
     file.write_bytes(fixed)

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from pipeline import archive, bytecode, layers, lock, procs, resolve, roomy, store, tree
@@ -15,45 +16,58 @@ from pipeline.interpreter import interpreter
 from pipeline.layers import Layer
 from pipeline.lockfile import Lock
 from pipeline.log import Log, step
-from pipeline.tree import Distribution
+from pipeline.tree import Distribution, Place
 
 AT_ONCE = 6000  # files compiled between two signs of life
+NOTHING: Mapping[str, str] = MappingProxyType({})
 SUMMARY = "layers.json"
+ADDED = "added"  # the one layer of what is added to another image
 EXPANSION = 5  # how much larger a tree with bytecode is than its wheels, rounded up
 
 
-def make(locked: Lock, into: Path, log: Log) -> dict[str, Any]:
+def make(locked: Lock, into: Path, log: Log, present: Mapping[str, str] = NOTHING) -> dict[str, Any]:
     """Write the layers of a lock's wheels to `into`/<layer>.tar and their list to `into`/layers.json, which comes last.
 
     Returns `digest` (over names and hashes of all layers), `layers` (name → SHA-256 of the tar, which is the layer's
     content and nothing else), `files`, and `size` in bytes. The same lock gives the same bytes on any machine.
-    Raises TandemError for a wheel that cannot be had, or that holds code of another architecture.
+    What is `present` in the image below (path → kind) is not touched. Raises TandemError for a wheel that cannot be
+    had, that holds code of another architecture, or that would take the place of a file that is present.
     """
     found = fetch(locked, log)
     into.mkdir(parents=True, exist_ok=True)
     (into / SUMMARY).unlink(missing_ok=True)
     size = EXPANSION * sum(wheel.size for wheel in locked.wheels)
     with tempfile.TemporaryDirectory(prefix=".python-", dir=into) as tools, roomy.folder(size, into) as scratch:
-        python = interpreter(locked, Path(tools), log)
-        return assemble(locked, found, python, scratch, into, log)
+        python = interpreter(locked, Path(tools), log) if locked.interpreter else ()
+        return assemble(locked, found, python, scratch, into, log, present)
 
 
 def assemble(
-    locked: Lock, found: Mapping[str, Path], python: Sequence[str], scratch: Path, into: Path, log: Log
+    locked: Lock,
+    found: Mapping[str, Path],
+    python: Sequence[str],
+    scratch: Path,
+    into: Path,
+    log: Log,
+    present: Mapping[str, str] = NOTHING,
 ) -> dict[str, Any]:
-    """What make() does once it has the wheels (files by distribution) and a Python of the image's version."""
+    """What make() does once it has the wheels (files by distribution) and a Python of the image's version, if any."""
     with step(log, f"installing {len(found)} wheels for {locked.platform}"):
         distributions = install(locked, found, scratch, log)
     site = scratch / "tree"
     refuse_foreign(site, distributions, locked)
-    with step(log, "bytecode of the wheels"):
-        compiled = compile_all(site, locked.python, distributions, python, log)
-    contents = {d.name: members(site, d, compiled, locked.python) for d in distributions}
-    plan = layers.plan({name: _size(members) for name, members in contents.items()})
+    compiled: set[str] = set()
+    if python:
+        with step(log, "bytecode of the wheels"):
+            compiled = compile_all(site, locked.place, distributions, python, log)
+    contents = {d.name: members(site, d, compiled, locked.place, locked.python) for d in distributions}
+    refuse_present(contents, present)
+    sizes = {name: _size(members) for name, members in contents.items()}
+    plan = layers.plan(sizes) if locked.reading is None else (Layer(ADDED, tuple(sorted(sizes)), sum(sizes.values())),)
     for old in into.glob("*.tar"):
         old.unlink()
     with step(log, f"{len(plan)} layers"):
-        digests = _write(plan, contents, into, locked.epoch)
+        digests = _write(plan, contents, into, locked.epoch, present)
     return _summary(plan, digests, sum(map(len, contents.values())), into)
 
 
@@ -91,7 +105,7 @@ def install(locked: Lock, found: Mapping[str, Path], scratch: Path, log: Log) ->
     argv = [resolve.uv(), *words(locked, links, requirements, scratch)]
     log.line("$ " + " ".join(["uv", *argv[1:]]))
     procs.capture(argv, env={"UV_NO_INSTALLER_METADATA": "1", "UV_PYTHON_DOWNLOADS": "never"}, within=900)
-    return tree.normalise(scratch / "tree", locked.python, {wheel.name: links / wheel.file for wheel in locked.wheels})
+    return tree.normalise(scratch / "tree", locked.place, {wheel.name: links / wheel.file for wheel in locked.wheels})
 
 
 def words(locked: Lock, links: Path, requirements: Path, scratch: Path) -> list[str]:
@@ -110,7 +124,7 @@ def words(locked: Lock, links: Path, requirements: Path, scratch: Path) -> list[
 
 
 def compile_all(
-    site: Path, python: str, distributions: Iterable[Distribution], argv: Sequence[str], log: Log
+    site: Path, place: Place, distributions: Iterable[Distribution], argv: Sequence[str], log: Log
 ) -> set[str]:
     """Compile every module of the tree; returns the paths in the tree of the .pyc files that this made."""
     names = sorted(path for d in distributions for path in d.files if _importable(path))
@@ -118,7 +132,7 @@ def compile_all(
     done = 0
     for part in portions(names):
         log.progress("bytecode", done, len(names), "files")
-        made.update(bytecode.compile_tree(argv, site, "/" + tree.packages(python), part))
+        made.update(bytecode.compile_tree(argv, site, "/" + place.site, part))
         done += len(part)
     return made
 
@@ -145,12 +159,12 @@ def pyc(path: str, python: str) -> str:
     return f"{folder}/{name}" if folder else name
 
 
-def members(site: Path, distribution: Distribution, compiled: set[str], python: str) -> dict[str, Path]:
+def members(site: Path, distribution: Distribution, compiled: set[str], place: Place, python: str) -> dict[str, Path]:
     """A distribution's files and bytecode: path in the image → file."""
     files = {there: site / path for path, there in distribution.files.items()}
     for path in distribution.files:
         if path.endswith(".py") and (made := pyc(path, python)) in compiled:
-            files[f"{tree.packages(python)}/{made}"] = site / made
+            files[f"{place.site}/{made}"] = site / made
     return files
 
 
@@ -169,10 +183,26 @@ def refuse_foreign(site: Path, distributions: Iterable[Distribution], locked: Lo
             )
 
 
-def _write(plan: Sequence[Layer], contents: Mapping[str, Mapping[str, Path]], into: Path, epoch: int) -> dict[str, str]:
+def refuse_present(contents: Mapping[str, Iterable[str]], present: Mapping[str, str]) -> None:
+    """Raise TandemError that names a distribution with a file at a path where the image below has something."""
+    for name, paths in contents.items():
+        if taken := sorted(path for path in paths if path in present):
+            raise TandemError(
+                f"{name} would take the place of what is in the base already: /{', /'.join(taken[:5])}",
+                hint=f"nothing inside may change: leave {name} out, or constrain it (python.constraints)",
+            )
+
+
+def _write(
+    plan: Sequence[Layer],
+    contents: Mapping[str, Mapping[str, Path]],
+    into: Path,
+    epoch: int,
+    present: Mapping[str, str],
+) -> dict[str, str]:
     def one(layer: Layer) -> str:
         members = {path: file for name in layer.distributions for path, file in contents[name].items()}
-        return archive.write(into / f"{layer.name}.tar", members, epoch)
+        return archive.write(into / f"{layer.name}.tar", members, epoch, present=present)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return dict(zip((layer.name for layer in plan), pool.map(one, plan), strict=True))

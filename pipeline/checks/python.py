@@ -1,6 +1,7 @@
 """Judges what the Python probe says: `versions`, `imports`, `registry`, `config`."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pipeline.checks.answers import ATTEMPTS, Answer
@@ -30,10 +31,21 @@ def questions(image: Image) -> list[str]:
     ]
 
 
-def verdicts(image: Image, locked: Mapping[str, str], answers: Mapping[str, Answer]) -> list[Verdict]:
-    """The verdicts of the checks that image.yaml asks for; `locked` is normalised name to version."""
-    smoke = image.smoke
-    found = [_one(VERSIONS, VERSIONS, answers, lambda value: _versions(value, image, locked))]
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What an image shall hold: its image.yaml, every distribution (normalised name → version), and the names of those
+    that the image below brought.
+    """
+
+    image: Image
+    locked: Mapping[str, str]
+    inside: frozenset[str] = frozenset()
+
+
+def verdicts(wanted: Wanted, answers: Mapping[str, Answer]) -> list[Verdict]:
+    """The verdicts of the checks that image.yaml asks for."""
+    smoke = wanted.image.smoke
+    found = [_one(VERSIONS, VERSIONS, answers, lambda value: _versions(value, wanted))]
     if smoke.imports:
         found.append(_imports(smoke.imports, answers))
     if smoke.architectures:
@@ -71,18 +83,18 @@ def normalised(name: str) -> str:
     return str(canonicalize_name(name))
 
 
-def _versions(
-    installed: Sequence[tuple[str, str, str]], image: Image, locked: Mapping[str, str]
-) -> tuple[list[str], str]:
+def _versions(installed: Sequence[tuple[str, str, str]], asked: Wanted) -> tuple[list[str], str]:
+    image = asked.image
     places: dict[str, list[tuple[str, str]]] = {}
     for name, version, folder in installed:
         places.setdefault(normalised(name), []).append((version, folder))
     aliases = {normalised(alias.name): alias for alias in image.aliases}
     own = {normalised(name) for name in image.distributions}
-    wanted = {**locked, **{name: alias.version for name, alias in aliases.items()}}
+    wanted = {**asked.locked, **{name: alias.version for name, alias in aliases.items()}}
     faults = [*_absent(wanted, own, places, aliases)]
     for name, found in sorted(places.items()):
-        if len(found) > 1:
+        # The image below may have had it twice; Python takes the first.
+        if len(found) > 1 and name not in asked.inside:
             where = " and ".join(f"{version} in {folder}" for version, folder in found)
             faults.append(f"{name} is there {len(found)} times: {where}")
         elif name in wanted and not _same(found[0][0], wanted[name]):
@@ -92,7 +104,9 @@ def _versions(
                 f"{name} {found[0][0]} is in {found[0][1]}, but not in the lock: require it in image.yaml,"
                 " or find what brought it in"
             )
-    return faults, f"{len(locked)} locked, {len(aliases)} aliases, {len(own)} own; nothing else"
+    inside = f"{len(asked.inside)} inside as they were, " if asked.inside else ""
+    added = len(asked.locked) - len(asked.inside)
+    return faults, f"{inside}{added} locked, {len(aliases)} aliases, {len(own)} own; nothing else"
 
 
 def _absent(

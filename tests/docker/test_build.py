@@ -24,7 +24,7 @@ from pipeline.debs import Deb
 from pipeline.errors import Cancelled, TandemError
 from pipeline.lockfile import Lock
 from pipeline.log import NullLog
-from pipeline.models import DebianBase, Image, Python
+from pipeline.models import DebianBase, DebianImage, Python
 from pipeline.resolve import Wheel
 
 EPOCH = 1_700_000_000
@@ -34,7 +34,7 @@ LIBC = Deb("libc6", "2.41-12", "arm64", "0" * 64, 1, "pool/libc6.deb")
 LOCK = Lock(
     name="tiny", request=REQUEST, cutoff="2026-01-01", epoch=EPOCH, wheels=(), debs=(LIBC,), interpreter=(), tools={}
 )
-IMAGE = Image(
+IMAGE = DebianImage(
     base=DebianBase(debian="trixie", packages=("none",)),
     python=Python(version=HOST, requirements=("none",)),
     files="files",

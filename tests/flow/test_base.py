@@ -13,10 +13,10 @@ from pipeline import base, lock
 from pipeline.errors import TandemError
 from pipeline.lockfile import Lock
 from pipeline.log import NullLog
-from pipeline.models import DebianBase, Image, Python
+from pipeline.models import DebianBase, DebianImage, Python
 
 PACKAGES = ("base-files", "base-passwd", "bash", "ca-certificates", "dash", "libc-bin", "mawk", "python3")
-IMAGE = Image(
+IMAGE = DebianImage(
     base=DebianBase(debian="trixie", packages=PACKAGES), python=Python(version="3.13", requirements=("idna",))
 )
 

@@ -11,15 +11,15 @@ from pipeline.aptroot import Apt
 from pipeline.errors import ConfigError, TandemError
 from pipeline.lockfile import Lock
 from pipeline.log import NullLog
-from pipeline.models import DebianBase, Image, Python
+from pipeline.models import DebianBase, DebianImage, Python
 from tests import tinydeb
 
 TARGET = audit.Target("arm64", "3.13", 41)
 BASE = DebianBase(debian="trixie", packages=("base-files", "base-passwd", "dash", "python3-minimal"))
 
 
-def image(*requirements: str, cutoff: str | None = None, base: DebianBase = BASE) -> Image:
-    return Image(base=base, python=Python(version="3.13", requirements=requirements, cutoff=cutoff))
+def image(*requirements: str, cutoff: str | None = None, base: DebianBase = BASE) -> DebianImage:
+    return DebianImage(base=base, python=Python(version="3.13", requirements=requirements, cutoff=cutoff))
 
 
 def asked(*requirements: str, constraints: tuple[str, ...] = ()) -> resolve.Request:

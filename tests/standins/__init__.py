@@ -5,7 +5,7 @@ entrypoint that ignores its command; no Ray, no launcher files. `vllm_node` form
 vLLM 0.14.1, Ray, run-cluster-node.sh. Both have transformers below 5, Debian bookworm and its Python 3.11. Layers are
 gzip's, as most of what registries hold. Locks lie beside; `TANDEM_LOCK=` in the environment has them made anew.
 
-What is made once stays in the engine (`tandem-standin/NAME:KEY`, KEY after everything that decides it).
+What is made once stays in the engine (`tandem-standin/NAME:KEY`, KEY after what decides it).
 """
 
 import hashlib
@@ -22,10 +22,12 @@ from pipeline import base, build, config, engine, lock, push, wheels
 from pipeline.build import Parts
 from pipeline.lockfile import Lock
 from pipeline.log import Log, step
-from pipeline.models import Image
+from pipeline.models import DebianImage
 from tests.standins import foreign
 
 HERE = Path(__file__).parent
+RECIPE = "1"
+"""Another one has the images made anew: for changes of this code, or of a stage, that change what is in them."""
 GZIP = {
     "type": "image",
     "oci-mediatypes": "true",
@@ -48,18 +50,18 @@ class StandIn:
         return HERE / "dockerfiles" / self.name
 
     @property
-    def image(self) -> Image:
-        return msgspec.convert(config.read(self.folder / "image.yaml", HERE).value, Image)
+    def image(self) -> DebianImage:
+        return msgspec.convert(config.read(self.folder / "image.yaml", HERE).value, DebianImage)
 
     def lock(self, log: Log) -> Lock:
         return lock.make(self.name, self.image, HERE, os.environ.get("TANDEM_LOCK", "frozen"), log)
 
     @property
     def key(self) -> str:
-        """After everything that decides the image, but for the project's stages."""
+        """After what is asked for and what is locked; see RECIPE."""
         files = [*self.folder.rglob("*"), *(self.folder / "files").resolve().rglob("*")]
-        files += [*(HERE / "lockfiles").glob(f"{self.name}.*"), *HERE.glob("*.py")]
-        hashed = hashlib.sha256()
+        files += (HERE / "lockfiles").glob(f"{self.name}.*")
+        hashed = hashlib.sha256(f"{RECIPE} {self.vllm} {self.editable} {GZIP}".encode())
         for file in sorted(file for file in files if file.is_file()):
             content = file.read_bytes()
             hashed.update(f"{file.name} {len(content)} {file.stat().st_mode & 0o111}\n".encode() + content)

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from pipeline import build, buildkit, own
+from pipeline import build, buildkit, own, tree
 from pipeline.errors import ConfigError, HostError, TandemError
 from pipeline.lockfile import Lock
 from pipeline.log import NullLog
-from pipeline.models import Alias, DebianBase, Image, Python
+from pipeline.models import Alias, DebianBase, DebianImage, Python
 from pipeline.resolve import Wheel
+from pipeline.tree import Place
 
 SITE = "usr/local/lib/python3.13/dist-packages"
 REQUEST: dict[str, Any] = {"platform": "linux/arm64", "python": "3.13", "debian": "trixie"}
@@ -34,8 +35,8 @@ ours = "our_plugin:register"
 """
 
 
-def image(**keys: Any) -> Image:
-    return Image(base=BASE, python=PYTHON, **keys)
+def image(**keys: Any) -> DebianImage:
+    return DebianImage(base=BASE, python=PYTHON, **keys)
 
 
 def template(tmp_path: Path, text: str = "FROM scratch\nADD base.tar /\n#: settings\n#: layers\n") -> Path:
@@ -88,7 +89,7 @@ def test_the_labels_change_with_what_is_locked_and_with_nothing_else() -> None:
     assert label != build.labels("cpu", replace(LOCK, epoch=6))["tandem.lock"]
 
 
-def written(tmp_path: Path, made: Image) -> dict[str, bytes | None]:
+def written(tmp_path: Path, made: DebianImage) -> dict[str, bytes | None]:
     """What own.write() puts into the archive: path → content, None for folders."""
     (tmp_path / "scratch").mkdir()
 
@@ -155,8 +156,8 @@ def test_a_distribution_of_ours_is_installed_with_its_entry_points(tmp_path: Pat
         (project / "our_plugin" / name).touch()
     (project / "tests").mkdir()
     (project / "tests/test_it.py").touch()
+    own.distribution(project, tmp_path, Place("site", "", "bin", "/usr/bin/python3"), "here")
     site, scripts = tmp_path / "site", tmp_path / "bin"
-    own.distribution(project, site, scripts, "here")
     info = site / "our_plugin-1.2.dist-info"
     assert sorted(p.name for p in (site / "our_plugin").iterdir()) == ["__init__.py", "data.json", "tool.py"]
     assert not (site / "tests").exists()
@@ -172,13 +173,13 @@ def test_a_distribution_of_ours_is_installed_with_its_entry_points(tmp_path: Pat
 def test_a_distribution_without_name_or_version_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "pyproject.toml").write_text(text)
     with pytest.raises(ConfigError, match=r"here/pyproject\.toml: project\.name and project\.version are needed"):
-        own.distribution(tmp_path, tmp_path / "site", tmp_path / "bin", "here")
+        own.distribution(tmp_path, tmp_path, tree.debian("3.13"), "here")
 
 
 def test_a_distribution_without_modules_is_refused(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("[project]\nname = 'x'\nversion = '1'\n")
     with pytest.raises(ConfigError, match="here: no module and no package in it"):
-        own.distribution(tmp_path, tmp_path / "site", tmp_path / "bin", "here")
+        own.distribution(tmp_path, tmp_path, tree.debian("3.13"), "here")
 
 
 @pytest.mark.parametrize(

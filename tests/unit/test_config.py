@@ -7,6 +7,7 @@ import pytest
 
 from pipeline import config, sensible
 from pipeline.errors import ConfigError
+from pipeline.models import DebianImage
 
 PIPELINE = """\
 default: local
@@ -49,8 +50,10 @@ def root(tmp_path: Path) -> Path:
 def test_what_is_written_is_what_is_read(root: Path) -> None:
     found = config.load(root)
     assert [node.name for node in found.cluster("local").nodes] == ["head", "worker"]
-    assert found.images["cpu"].python.version == "3.13"
-    assert found.images["cpu"].platform == "linux/arm64"
+    image = found.images["cpu"]
+    assert isinstance(image, DebianImage)
+    assert image.python.version == "3.13"
+    assert image.platform == "linux/arm64"
 
 
 @pytest.mark.parametrize(

@@ -6,26 +6,27 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from pipeline import lock, lockfile, resolve
+from pipeline import lock, lock_debian, lockfile, pins, resolve
 from pipeline.debs import Deb
 from pipeline.errors import ConfigError
 from pipeline.lockfile import Lock
 from pipeline.log import NullLog
-from pipeline.models import DebianBase, Image, Python
+from pipeline.models import DebianBase, DebianImage, Python
+from pipeline.request import request
 from pipeline.resolve import Wheel
 
 HEX = "0123456789abcdef" * 4
-IMAGE = Image(
+IMAGE = DebianImage(
     base=DebianBase(debian="trixie", packages=("python3", "bash")),
     python=Python(version="3.13", requirements=("six", "idna>=3"), constraints=("six<2",)),
 )
 
 
-def a_lock(image: Image = IMAGE) -> Lock:
+def a_lock(image: DebianImage = IMAGE) -> Lock:
     pool = "pool/main/b/bash/bash_5.2.37-2_arm64.deb"
     return Lock(
         name="tiny",
-        request=lock.request(image),
+        request=request(image),
         cutoff="2026-11-01",
         epoch=1_793_491_200,
         wheels=(
@@ -78,7 +79,7 @@ def test_what_is_asked_is_spelled_out_and_does_not_depend_on_order() -> None:
         "constraints": ["six<2"],
         "cutoff": None,
     }
-    assert lock.request(IMAGE) == expected
+    assert request(IMAGE) == expected
 
 
 def test_a_lock_that_answers_is_kept_in_every_mode_that_does_not_upgrade(root: Path) -> None:
@@ -87,14 +88,14 @@ def test_a_lock_that_answers_is_kept_in_every_mode_that_does_not_upgrade(root: P
 
 
 def test_a_part_of_the_image_that_no_package_depends_on_does_not_unsettle_its_lock(root: Path) -> None:
-    changed = Image(base=IMAGE.base, python=IMAGE.python, env={"A": "b"}, workdir="/elsewhere")
+    changed = DebianImage(base=IMAGE.base, python=IMAGE.python, env={"A": "b"}, workdir="/elsewhere")
     assert lock.answers(lock.read("tiny", root), changed)
 
 
 def test_frozen_fails_instead_of_resolving_and_says_what_is_new(root: Path) -> None:
     python = Python(version="3.13", requirements=("six", "ray"), constraints=("six<2",))
     with pytest.raises(ConfigError) as caught:
-        lock.make("tiny", Image(base=IMAGE.base, python=python), root, "frozen", NullLog())
+        lock.make("tiny", DebianImage(base=IMAGE.base, python=python), root, "frozen", NullLog())
     assert "requirements: ray is new; requirements: idna>=3 is gone" in str(caught.value)
     assert "TANDEM_LOCK=" in caught.value.hint
 
@@ -149,11 +150,11 @@ def test_a_base_without_a_libc_is_refused() -> None:
 def test_a_python_that_the_base_does_not_bring_is_refused() -> None:
     older = [Deb("python3.11-minimal", "3.11.2-6", "arm64", HEX, 1, "pool/p.deb")]
     with pytest.raises(ConfigError, match=r"python\.version is 3\.13, but base\.packages bring python3\.11-minimal"):
-        lock._python_of(older, "3.13")
+        lock_debian._python_of(older, "3.13")
 
 
 def test_the_epoch_is_midnight_of_the_cutoff_date() -> None:
-    assert lock._epoch("2024-06-01") == 1_717_200_000
+    assert pins.epoch("2024-06-01") == 1_717_200_000
 
 
 def test_pips_index_reaches_uv_when_uv_has_none(tmp_path: Path) -> None:

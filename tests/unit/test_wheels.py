@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pipeline import store, wheels
+from pipeline import store, tree, wheels
 from pipeline.debs import Deb
 from pipeline.errors import TandemError
 from pipeline.lockfile import Lock
@@ -68,7 +68,7 @@ def test_portions_depend_on_the_files_and_not_on_their_order() -> None:
 def test_a_distribution_has_its_files_and_their_bytecode() -> None:
     site = Path("/tree")
     demo = Distribution("demo", {"demo/a.py": f"{SITE}/demo/a.py", "bin/x.py": "usr/local/bin/x.py"})
-    assert wheels.members(site, demo, {"demo/__pycache__/a.cpython-313.pyc"}, "3.13") == {
+    assert wheels.members(site, demo, {"demo/__pycache__/a.cpython-313.pyc"}, tree.debian("3.13"), "3.13") == {
         f"{SITE}/demo/a.py": site / "demo/a.py",
         f"{SITE}/demo/__pycache__/a.cpython-313.pyc": site / "demo/__pycache__/a.cpython-313.pyc",
         "usr/local/bin/x.py": site / "bin/x.py",

@@ -1,0 +1,86 @@
+"""request → lock of an image on top of another: that one's digest, what it holds, and the wheels that are added."""
+
+from functools import partial
+
+from pipeline import aptroot, debs, ontop, pins, reader, resolve
+from pipeline.audit import MACHINES, Target
+from pipeline.debs import Deb
+from pipeline.errors import ConfigError
+from pipeline.lockfile import SUITES, Lock
+from pipeline.log import Log
+from pipeline.models import CombinedImage
+from pipeline.reading import Reading
+from pipeline.request import request
+
+BASE = "base"
+"""In TANDEM_LOCK=upgrade:NAME,…: the digest behind the base's tag."""
+OF_WHEELS = ("platform", "requirements", "constraints", "cutoff")
+
+
+def make(name: str, image: CombinedImage, old: Lock | None, names: frozenset[str] | None, log: Log) -> Lock:
+    """The lock that answers the image; `names` are the packages whose pins may move: None for none, empty for all.
+
+    `base` among them is the digest behind the base's tag. Raises ConfigError, also for an image.yaml that says what to
+    combine and not yet how; TandemError if registry or index cannot be reached.
+    """
+    before = old if old and old.reading and not (names is not None and not names) else None
+    moving = names or frozenset()
+    if before and moving - {BASE}:
+        pins.refuse_unknown(moving - {BASE}, before, name)
+    base, reading = _base(name, image, before if BASE not in moving else None, log)
+    fits = Target(image.platform.partition("/")[2], reading.python.version, reading.glibc)
+    unchanged = before and pins.same(before.request, request(image), OF_WHEELS) and before.base == base
+    if before and unchanged and not moving - {BASE}:
+        wheels, cutoff = before.wheels, before.cutoff
+    else:
+        wheels, cutoff = pins.wheels(name, image.python, before, moving, fits, log, partial(_additions, reading))
+    return Lock(
+        name=name,
+        request=request(image),
+        cutoff=cutoff,
+        epoch=before.epoch if before else pins.epoch(cutoff),
+        wheels=wheels,
+        debs=(),
+        interpreter=_interpreter(reading.python.version, before, moving, log),
+        tools={"uv": resolve.version(), "apt": debs.version()},
+        base=base,
+        reading=reading,
+    )
+
+
+def _additions(reading: Reading, asked: resolve.Request, log: Log) -> tuple[resolve.Wheel, ...]:
+    return ontop.additions(asked, reading, log)
+
+
+def _base(name: str, image: CombinedImage, before: Lock | None, log: Log) -> tuple[str, Reading]:
+    """NAME@digest of the base, and what it holds; read anew only if the digest is another one."""
+    if image.base is None:
+        raise ConfigError(
+            f"dockerfiles/{name}/image.yaml: combine says which two images, and base does not yet say how",
+            hint=f"`./doitw advise {name}` reads both and writes base",
+        )
+    asked = image.base.image
+    if before and before.reading and before.request["image"] == asked and before.platform == image.platform:
+        return before.base, before.reading
+    digest = reader.resolve(asked, image.platform, log)
+    base = f"{reader.repository(asked)}@{digest}"
+    if before and before.reading and before.base == base:
+        return base, before.reading
+    reader.pull(asked, digest, image.platform, log)
+    return base, reader.read(asked, digest, image.platform, log)
+
+
+def _interpreter(python: str, before: Lock | None, moving: frozenset[str], log: Log) -> tuple[Deb, ...]:
+    """A Python of that version for whichever machine builds; none if no Debian suite has it."""
+    suite = SUITES.get(python)
+    if suite is None:
+        log.line(f"no Debian suite has Python {python}: what is added comes without bytecode")
+        return ()
+    kept = [deb for deb in before.interpreter if deb.name not in moving] if before else []
+    if before and before.python == python and len(kept) == len(before.interpreter):
+        return before.interpreter
+    found: set[Deb] = set()
+    for machine in MACHINES:
+        with aptroot.private(suite, machine, log) as apt:
+            found.update(apt.resolve([f"python{python}-minimal", f"libpython{python}-stdlib"], kept))
+    return tuple(sorted(found))

@@ -1,0 +1,35 @@
+"""What an image asks of its lock, spelled out by hand: a new key of image.yaml does not unsettle old locks."""
+
+from typing import Any
+
+from pipeline.models import CombinedImage, DebianImage, Image
+
+
+def request(image: Image) -> dict[str, Any]:
+    """The request as plain JSON; a lock that holds an equal one answers the image."""
+    if isinstance(image, CombinedImage):
+        return _combined(image)
+    assert isinstance(image, DebianImage)
+    return _debian(image)
+
+
+def _debian(image: DebianImage) -> dict[str, Any]:
+    return {
+        "platform": image.platform,
+        "debian": image.base.debian,
+        "packages": sorted(set(image.base.packages)),
+        "python": image.python.version,
+        "requirements": sorted(set(image.python.requirements)),
+        "constraints": sorted(set(image.python.constraints)),
+        "cutoff": image.python.cutoff,
+    }
+
+
+def _combined(image: CombinedImage) -> dict[str, Any]:
+    return {
+        "platform": image.platform,
+        "image": image.base.image if image.base else "",
+        "requirements": sorted(set(image.python.requirements)),
+        "constraints": sorted(set(image.python.constraints)),
+        "cutoff": image.python.cutoff,
+    }
