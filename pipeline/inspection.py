@@ -155,6 +155,9 @@ def _architectures(view: View, python: Interpreter) -> dict[str, str]:
 def _script(inside: Inside, words: Sequence[str]) -> str:
     """The text of the script that ENTRYPOINT runs."""
     name = entrypoint.script(words)
-    path = name if not name or "/" in name else inside.which(name)
-    content = inside.view.content(posixpath.join(inside.workdir or "/", path)) if path else b""
+    if not name:
+        return ""
+    # A shell takes a plain name from the working folder before it looks on PATH.
+    here = posixpath.join(inside.workdir or "/", name)
+    content = inside.view.content(here if inside.view.find(here) else inside.which(name))
     return content.decode("utf-8", "replace") if content.startswith(b"#!") else ""

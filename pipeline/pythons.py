@@ -23,7 +23,7 @@ RULES: tuple[Rule, ...] = (
     (re.compile(r"/bin/python3\.\d+t?$|/libpython3\.\d+t?\.so"), VERSION),
     (re.compile(r"/site-packages/[^/]+\.pth$|/dist-packages/[^/]+\.pth$"), SMALL),
 )
-INNER_EXEC = re.compile(r"^'''exec' +(.+?) +\"\$0\"", re.MULTILINE)
+INNER_EXEC = re.compile(r"^'''exec' +(.+) +\"\$0\" +\"\$@\"", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def _next(inside: Inside, program: str, text: str) -> str:
         return inside.which(named[0]) if named else ""
     if posixpath.basename(words[0]) in ("sh", "bash", "dash"):
         match = INNER_EXEC.search(rest)
-        return _quoted(program, match[1]) if match else ""
+        return _quoted(inside.view.resolve(program) or program, match[1]) if match else ""
     return words[0]
 
 

@@ -138,6 +138,9 @@ def view(stream: Iterable[bytes], rules: Iterable[Rule], seen: Callable[[int], N
                     raise TandemError(f"the image holds more than is read of one: {len(nodes)} paths at {path}")
     except tarfile.TarError as error:
         raise TandemError(f"the export of the image cannot be read: {error}", hint="try again") from error
+    for path in list(nodes):
+        while (path := posixpath.dirname(path)) not in nodes and path != "/":
+            nodes[path] = Node("dir", 0o755)  # not every tar names the folders of its files
     return View(nodes)
 
 
