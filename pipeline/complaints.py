@@ -52,7 +52,7 @@ def wishes(
     every = {name: [wish for item in one.requires if (wish := read(item)) is not None] for name, one in there.items()}
     extras: dict[str, set[str]] = {}
     for item in asked:
-        if (given := read(item)) is not None:
+        if (given := read(item)) is not None and applies(given, "", env):
             extras.setdefault(canonical(given.name), set()).update(map(canonical, given.extras))
     _spread(extras, every, env)
     for name, inside in there.items():
@@ -95,8 +95,13 @@ def environment(python: str, platform: str) -> dict[str, str]:
 
 
 def applies(wish: "Requirement", extra: str, env: Mapping[str, str]) -> bool:
-    """Whether a requirement counts on the target, for an extra ("" for none)."""
-    return wish.marker is None or wish.marker.evaluate({**env, "extra": extra})
+    """Whether a requirement counts on the target, for an extra ("" for none); one whose marker is nonsense does not."""
+    from packaging.markers import UndefinedComparison, UndefinedEnvironmentName
+
+    try:
+        return wish.marker is None or wish.marker.evaluate({**env, "extra": extra})
+    except (UndefinedComparison, UndefinedEnvironmentName):
+        return False
 
 
 def fits(wish: "Requirement", version: str) -> bool:

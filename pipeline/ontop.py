@@ -44,18 +44,28 @@ def additions(request: Request, reading: Reading, log: Log) -> tuple[Wheel, ...]
             first=Path(folder).as_uri(),
             undated=sorted(known),
         )
-        try:
-            found = resolve.solve(whole, log)
-        except Clash as clash:
-            raise _refusal(clash, request, whole, reading, log) from clash
-    moved = [wheel for wheel in found if wheel.name in known and wheel.version != known[wheel.name]]
-    if moved:
-        raise _moves(request, inside[moved[0].name], f"{moved[0].version}, which uv's settings name first,")
+        found = _solve(whole, known, request, reading, log)
     added = tuple(wheel for wheel in found if wheel.name not in known)
     _consistent(request, reading, added)
     versions = {name: one.version for name, one in inside.items()}
     resolve.warn({**versions, **{wheel.name: wheel.version for wheel in added}}, log)
     return added
+
+
+def _solve(whole: Request, known: Mapping[str, str], request: Request, reading: Reading, log: Log) -> tuple[Wheel, ...]:
+    """The answer to `whole`, with what is inside in its `known` version.
+
+    A folder that the host's settings name (UV_FIND_LINKS) competes even with an index that comes first. Constraints
+    keep it out, but make uv say that the additions want these versions: they are given only where they are needed.
+    """
+    held = replace(whole, constraints=[*whole.constraints, *(f"{name}=={known[name]}" for name in known)])
+    try:
+        found = resolve.solve(whole, log)
+        if any(wheel.version != known.get(wheel.name, wheel.version) for wheel in found):
+            found = resolve.solve(held, log)
+    except Clash as clash:
+        raise _refusal(clash, request, held, reading, log) from clash
+    return found
 
 
 def _wishes(reading: Reading, request: Request) -> list[Wish]:
@@ -79,14 +89,10 @@ def _stay(request: Request, inside: Mapping[str, Inside]) -> None:
             continue
         there = inside.get(complaints.canonical(wish.name))
         if there is not None and not complaints.fits(wish, there.version):
-            raise _moves(request, there, item)
-
-
-def _moves(request: Request, there: Inside, asked: str) -> ConfigError:
-    return ConfigError(
-        f"{request.origin} asks for {asked}, but {there.name} is inside the image with version {there.version}",
-        hint=f"nothing inside may change: use a base that has it, or drop {asked}",
-    )
+            raise ConfigError(
+                f"{request.origin} asks for {item}, but {there.name} is inside the image with version {there.version}",
+                hint=f"nothing inside may change: use a base that has it, or drop {item}",
+            )
 
 
 def _consistent(request: Request, reading: Reading, added: Iterable[Wheel]) -> None:
@@ -105,10 +111,10 @@ def _consistent(request: Request, reading: Reading, added: Iterable[Wheel]) -> N
         )
 
 
-def _refusal(clash: Clash, request: Request, whole: Request, reading: Reading, log: Log) -> ConfigError:
+def _refusal(clash: Clash, request: Request, held: Request, reading: Reading, log: Log) -> ConfigError:
     """A clash in words: what is inside and why, who wants what of it, and what would fit."""
-    lines = _sides(clash.text, request, whole, reading)
-    hint = _newest(clash.text, request, whole, log)
+    lines = _sides(clash.text, request, held, reading)
+    hint = _newest(clash.text, request, held, log)
     if not lines:
         clash.advise(hint)
         return clash
@@ -120,18 +126,22 @@ def _refusal(clash: Clash, request: Request, whole: Request, reading: Reading, l
     )
 
 
-def _sides(text: str, request: Request, whole: Request, reading: Reading) -> list[str]:
+def _sides(text: str, request: Request, held: Request, reading: Reading) -> list[str]:
     wishes = _wishes(reading, request)
     there = complaints.by_name(reading.distributions)
     lines = []
-    for who, what in conflict.wants(text, whole.constraints):
+    for who, what in conflict.wants(text, held.constraints):
         name, wish = conflict.name_of(what), complaints.read(what)
         if name in there and (wish is None or not complaints.fits(wish, there[name].version)):
             lines += [f"{name} {there[name].version} is inside{_because(name, wishes)}", f"{who} wants {what}"]
     for wish_ in wishes:
         if wish_.name not in there and wish_.requirement.specifier and conflict.named(wish_.name, text):
             lines.append(f"{wish_.who} is inside and wants {wish_.what}")
-            lines += [f"{who} wants {w}" for who, w in conflict.wants(text, ()) if conflict.name_of(w) == wish_.name]
+            lines += [
+                f"{who} wants {w}"
+                for who, w in conflict.wants(text, held.constraints)
+                if conflict.name_of(w) == wish_.name
+            ]
     return list(dict.fromkeys(lines))
 
 
@@ -151,7 +161,7 @@ def _involved(requirements: Sequence[str], text: str) -> list[str]:
     return [item for item in requirements if conflict.named(conflict.name_of(item), text)]
 
 
-def _newest(text: str, request: Request, whole: Request, log: Log) -> str:
+def _newest(text: str, request: Request, held: Request, log: Log) -> str:
     """What to ask for instead, found by resolving with the versions of one requirement left open; empty if unknown."""
     early, words = remedy.deadline(), []
     for item in _involved(request.requirements, text)[: remedy.TRIED]:
@@ -160,9 +170,7 @@ def _newest(text: str, request: Request, whole: Request, log: Log) -> str:
         if not own and (wish := complaints.read(item)) is not None and not wish.specifier:
             words.append(NOTHING.format(name))
             continue
-        open_ = replace(
-            whole, constraints=[rule for rule in whole.constraints if rule not in own], within=remedy.WITHIN
-        )
+        open_ = replace(held, constraints=[rule for rule in held.constraints if rule not in own], within=remedy.WITHIN)
         one = remedy.best(name, partial(remedy.between, item), others, resolve.answers(open_, log), early)
         if one.version:
             which = "is the newest that fits" if one.proven else "fits"

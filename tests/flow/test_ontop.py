@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import ontop, resolve
+from pipeline import ontop, resolve, stubs
 from pipeline.errors import ConfigError, TandemError
 from pipeline.log import NullLog
 from pipeline.reading import Inside, Interpreter, Reading
@@ -127,6 +127,16 @@ def test_a_version_younger_than_the_cutoff_is_told_apart_from_a_clash() -> None:
 def test_settings_of_the_host_that_mix_indexes_move_nothing_inside(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UV_INDEX_STRATEGY", "unsafe-best-match")
     assert not {"click", "protobuf"} & add(reading(one("click", "8.1.0"), one("protobuf", "5.29.1")), "ray").keys()
+
+
+def test_a_folder_of_wheels_in_the_hosts_settings_moves_nothing_inside(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    stubs.write([one("click", "99.0")], tmp_path)
+    monkeypatch.setenv("UV_FIND_LINKS", str(tmp_path / "click"))
+    added = add(reading(one("click", "8.1.0")), "ray==2.48.0")
+    assert "ray" in added
+    assert "click" not in added
 
 
 def test_ray_without_the_dashboards_packages_is_a_warning_in_the_log() -> None:

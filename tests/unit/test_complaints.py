@@ -45,6 +45,7 @@ def test_what_fits_is_no_complaint() -> None:
         ("python_full_version >= '3.12.3'", True),
         ("platform_system == 'Linux' and implementation_name == 'cpython'", True),
         ("extra == 'tests'", False),
+        ("'x' == 'y'", False),
     ],
 )
 def test_markers_are_judged_for_the_target(marker: str, counts: bool) -> None:
@@ -64,6 +65,7 @@ def test_an_extra_counts_only_where_something_asks_for_it() -> None:
     assert of(RAY, one("vllm", "0.17.1", "ray[cgraph]>=2.48")) == [wants]
     assert of(RAY, one("vllm", "0.17.1", "ray[cgraph]>=2.48; sys_platform == 'win32'")) == []
     assert of(RAY, asked=("ray[cgraph]",)) == [wants]
+    assert of(RAY, asked=("ray[cgraph]; sys_platform == 'win32'",)) == []
 
 
 def test_an_extra_that_asks_for_another_extra_counts_too() -> None:
