@@ -3,7 +3,7 @@
 from functools import partial
 
 from pipeline import aptroot, debs, ontop, pins, reader, resolve
-from pipeline.audit import MACHINES, Target
+from pipeline.audit import MACHINES
 from pipeline.debs import Deb
 from pipeline.errors import ConfigError
 from pipeline.lockfile import SUITES, Lock
@@ -28,7 +28,7 @@ def make(name: str, image: CombinedImage, old: Lock | None, names: frozenset[str
     if before and moving - {BASE}:
         pins.refuse_unknown(moving - {BASE}, before, name)
     base, reading = _base(name, image, before if BASE not in moving else None, log)
-    fits = Target(image.platform.partition("/")[2], reading.python.version, reading.glibc)
+    fits = ontop.target(reading)
     unchanged = before and pins.same(before.request, request(image), OF_WHEELS) and before.base == base
     if before and unchanged and not moving - {BASE}:
         wheels, cutoff = before.wheels, before.cutoff
@@ -41,7 +41,7 @@ def make(name: str, image: CombinedImage, old: Lock | None, names: frozenset[str
         epoch=before.epoch if before else pins.epoch(cutoff),
         wheels=wheels,
         debs=(),
-        interpreter=_interpreter(reading.python.version, before, moving, log),
+        interpreter=_interpreter(reading.python.minor, before, moving, log),
         tools={"uv": resolve.version(), "apt": debs.version()},
         base=base,
         reading=reading,

@@ -67,7 +67,7 @@ class Lock:
     @property
     def python(self) -> str:
         """The version of the image's interpreter, as in 3.13."""
-        return self.reading.python.version if self.reading else str(self.request["python"])
+        return self.reading.python.minor if self.reading else str(self.request["python"])
 
     @property
     def suite(self) -> str:

@@ -21,7 +21,7 @@ SHOWN = 3  # of those inside who want the same distribution
 
 def target(reading: Reading) -> Target:
     """What wheels have to fit so that the image can use them."""
-    return Target(reading.platform.rpartition("/")[2], ".".join(reading.python.version.split(".")[:2]), reading.glibc)
+    return Target(reading.platform.rpartition("/")[2], reading.python.minor, reading.glibc)
 
 
 def additions(request: Request, reading: Reading, log: Log) -> tuple[Wheel, ...]:

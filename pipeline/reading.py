@@ -37,6 +37,11 @@ class Interpreter(Fact, frozen=True, kw_only=True):
     scripts: str
     paths: tuple[str, ...] = ()
 
+    @property
+    def minor(self) -> str:
+        """The version as folders and wheels have it, as in 3.12."""
+        return ".".join(self.version.split(".")[:2])
+
 
 class Reading(Fact, frozen=True, kw_only=True):
     """An image as it was read. All paths are absolute and inside the image.
