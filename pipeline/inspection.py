@@ -60,7 +60,7 @@ def reading(view: View, config: Configuration, digest: str, platform: str) -> Re
     starts = {name: pythons.runs_under(inside, inside.which(name)) for name in ("python3", "vllm", "ray")}
     python = _python(inside, starts)
     found = distributions.found(view, python.paths)
-    known = complaints.complaints(found.distributions, python=python.version, platform=platform)
+    known = complaints.complaints(found.distributions, python=python.exact or python.version, platform=platform)
     return Reading(
         digest=digest,
         platform=platform,

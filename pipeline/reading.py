@@ -26,7 +26,8 @@ class Interpreter(Fact, frozen=True, kw_only=True):
     """A Python of the image: how it is called there, the program with links resolved, and where it installs to.
 
     `kind` is "system", "venv", or "conda"; `site` the folder that additions go to, `scripts` the one for programs;
-    `paths` are all the folders that hold its distributions, the first to be looked into first.
+    `paths` are all the folders that hold its distributions, the first to be looked into first. `version` is as in 3.12,
+    `exact` as in 3.12.3 ("" where the image does not tell).
     """
 
     path: str
@@ -36,6 +37,7 @@ class Interpreter(Fact, frozen=True, kw_only=True):
     site: str
     scripts: str
     paths: tuple[str, ...] = ()
+    exact: str = ""
 
     @property
     def minor(self) -> str:

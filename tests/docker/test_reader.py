@@ -1,0 +1,248 @@
+"""Tiny images of somebody else in a real registry: a name becomes a digest, is pulled once, and is read."""
+
+import base64
+import http.client
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from pipeline import engine, local_registry, procs, reader, registry
+from pipeline.errors import TandemError
+from pipeline.lockeddebs import REGISTRY as LOCKED
+from pipeline.log import NullLog
+from tests.docker.test_push import free_port
+from tests.tinyroot import REGISTRY, Root, debian, distribution, script, tar
+
+PLATFORM = "linux/arm64"
+DIST = "usr/local/lib/python3.11/dist-packages"
+NAME = "tandem-test/reader"
+BASIC = f"Basic {base64.b64encode(b'me:secret').decode()}"
+ROOT: Root = {
+    **debian(),
+    **distribution(DIST, "vllm", "0.17.1+cu130", "transformers>=4"),
+    **distribution(DIST, "transformers", "4.57.1"),
+    f"{DIST}/vllm/__init__.py": b"",
+    f"{DIST}/vllm/model_executor/models/registry.py": REGISTRY,
+    "usr/local/bin/vllm": script("/usr/bin/python3"),
+    "app/entrypoint.sh": script("/bin/bash", "exec vllm serve\n"),
+}
+DOCKERFILE = """\
+FROM scratch
+ADD root.tar /
+ENV PATH=/usr/local/bin:/usr/bin MODEL=x=y
+USER root
+WORKDIR /app
+VOLUME /data
+ENTRYPOINT ["/app/entrypoint.sh"]
+CMD ["serve", "--fast"]
+"""
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    where = f"127.0.0.1:{free_port()}"
+    try:
+        locked = LOCKED.read(Path(__file__).parents[2])
+        local_registry.serve(where, locked, tmp_path_factory.mktemp("registry"), NullLog())
+        yield where
+    finally:
+        local_registry.stop(where, volume=True)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(address: str) -> Iterator[None]:
+    """Neither an image nor a container stays behind."""
+    client = engine.client()
+    yield
+    for image in client.images.list():
+        if any(NAME in name for name in (*image.tags, *image.attrs["RepoDigests"])):
+            client.images.remove(image.attrs["Id"], force=True)
+    ours = [
+        container.labels[reader.LABEL] for container in client.containers.list(True, filters={"label": reader.LABEL})
+    ]
+    assert not [name for name in ours if NAME in name]
+
+
+def make(folder: Path, name: str, platforms: str = PLATFORM, dockerfile: str = DOCKERFILE, push: bool = True) -> None:
+    """Build an image; if it is pushed, the engine itself does not keep it."""
+    (folder / "Dockerfile").write_text(dockerfile)
+    (folder / "root.tar").write_bytes(tar(ROOT))
+    options = ["--platform", platforms, "--provenance=false", "--tag", name, "--output", "type=docker"]
+    procs.run(["docker", "buildx", "build", *options, str(folder)], log=NullLog(), within=120)
+    if push:
+        procs.run(["docker", "push", name], log=NullLog(), within=120)
+        engine.client().images.remove(engine.image("local", name)["Id"], force=True)
+
+
+def test_a_tag_becomes_a_digest_is_pulled_once_and_read(address: str, tmp_path: Path) -> None:
+    reference = f"{address}/{NAME}:1"
+    make(tmp_path, reference)
+    digest = reader.resolve(reference, PLATFORM, NullLog())
+    assert digest == registry.head(address, NAME, "1")
+    assert reader.resolve(f"{address}/{NAME}@{digest}", PLATFORM, NullLog()) == digest
+    first, second = NullLog(), NullLog()
+    reader.pull(reference, digest, PLATFORM, first)
+    reader.pull(reference, digest, PLATFORM, second)
+    assert any("pulling" in line for line in first.lines)
+    assert second.lines == [f"{address}/{NAME}@{digest} is there already"]
+
+    reading = reader.read(reference, digest, PLATFORM, NullLog())
+    assert (reading.digest, reading.platform) == (digest, PLATFORM)
+    assert (reading.entrypoint, reading.cmd) == (("/app/entrypoint.sh",), ("serve", "--fast"))
+    assert (reading.user, reading.workdir) == ("root", "/app")
+    assert reading.env == {"PATH": "/usr/local/bin:/usr/bin", "MODEL": "x=y"}
+    assert (reading.python.path, reading.python.exact, reading.glibc) == ("/usr/bin/python3.11", "3.11.2", 36)
+    assert (reading.version("vllm"), reading.version("transformers")) == ("0.17.1+cu130", "4.57.1")
+    assert "Qwen3_5MoeForConditionalGeneration" in reading.architectures
+    assert reading.entrypoint_text == "#!/bin/bash\nexec vllm serve\n"
+    assert reading.conflicts == ()
+
+
+def test_an_image_that_only_this_engine_has_counts(tmp_path: Path) -> None:
+    name = f"127.0.0.1:{free_port()}/{NAME}:own"
+    make(tmp_path, name, dockerfile="FROM scratch\nADD root.tar /\n", push=False)
+    log = NullLog()
+    digest = reader.resolve(name, PLATFORM, log)
+    assert digest == engine.image("local", name)["Id"]
+    assert "cannot be reached" in log.lines[0]
+    assert log.lines[1] == f"{name} is taken as this engine has it: {digest}"
+    reader.pull(name, digest, PLATFORM, NullLog())
+    reading = reader.read(name, digest, PLATFORM, NullLog())
+    # Such an image has no command at all, which the engine makes no container of.
+    assert (reading.entrypoint, reading.cmd, reading.user) == ((), (), "")
+
+
+def test_a_platform_that_an_image_does_not_offer_is_refused_with_those_that_it_does(
+    address: str, tmp_path: Path
+) -> None:
+    reference = f"{address}/{NAME}:two"
+    make(tmp_path, reference, "linux/arm64,linux/amd64")
+    with pytest.raises(TandemError, match="does not offer linux/ppc64le; it offers linux/amd64, linux/arm64"):
+        reader.resolve(reference, "linux/ppc64le", NullLog())
+    digest = reader.resolve(reference, "linux/amd64", NullLog())
+    reader.pull(reference, digest, "linux/amd64", NullLog())
+    log = NullLog()
+    reader.pull(reference, digest, "linux/arm64", log)
+    assert any("pulling" in line for line in log.lines)
+    assert reader.read(reference, digest, "linux/arm64", NullLog()).platform == "linux/arm64"
+
+
+def test_an_image_of_one_other_platform_is_refused(address: str, tmp_path: Path) -> None:
+    reference = f"{address}/{NAME}:one"
+    make(tmp_path, reference, "linux/amd64")
+    with pytest.raises(TandemError, match="does not offer linux/arm64; it offers linux/amd64"):
+        reader.pull(reference, reader.resolve(reference, PLATFORM, NullLog()), PLATFORM, NullLog())
+    make(tmp_path, reference, "linux/amd64", push=False)
+    own = f"127.0.0.1:{free_port()}/{NAME}:one"
+    engine.client().images.get(reference).tag(own.rpartition(":")[0], "one")
+    with pytest.raises(TandemError, match="does not offer linux/arm64; it offers linux/amd64, as this engine has it"):
+        reader.resolve(own, PLATFORM, NullLog())
+
+
+def test_an_image_that_nobody_knows_is_one_plain_message(address: str) -> None:
+    with pytest.raises(reader.Unavailable, match=rf"^{address}/{NAME}:none: {address} has no such image: ") as error:
+        reader.resolve(f"{address}/{NAME}:none", PLATFORM, NullLog())
+    assert error.value.hint == "check name and tag"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:9", "hub.invalid"])
+def test_a_hub_that_cannot_be_reached_is_one_plain_message(host: str) -> None:
+    with pytest.raises(reader.Unavailable, match=f"^{host}/{NAME}:1: {host} cannot be reached: ") as error:
+        reader.resolve(f"{host}/{NAME}:1", PLATFORM, NullLog())
+    assert "docker load" in error.value.hint
+    with pytest.raises(reader.Unavailable, match="cannot be reached"):
+        reader.pull(f"{host}/{NAME}:1", f"sha256:{'a' * 64}", PLATFORM, NullLog())
+
+
+class Closed(ThreadingHTTPServer):
+    """A registry that wants a login, in front of the one at `behind`."""
+
+    def __init__(self, behind: str) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.behind = behind
+        self.address = f"127.0.0.1:{self.server_address[1]}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Closed
+    default_request_version = (
+        "HTTP/1.0"  # so that a TLS hello gets a whole answer, which tells the engine to speak http
+    )
+
+    def log_message(self, *args: object) -> None:
+        """Say nothing."""
+
+    def do_GET(self) -> None:
+        if self.headers.get("Authorization") != BASIC:
+            status, headers, body = 401, {"WWW-Authenticate": 'Basic realm="closed"'}, b"{}"
+        else:
+            connection = http.client.HTTPConnection(self.server.behind)
+            connection.request(
+                self.command, self.path, headers={"Accept": ", ".join(self.headers.get_all("Accept", []))}
+            )
+            answer = connection.getresponse()
+            status, headers, body = answer.status, dict(answer.getheaders()), answer.read()
+            connection.close()
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        if "Content-Length" not in headers:
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    do_HEAD = do_GET  # noqa: N815  # the name that the library calls
+
+
+@pytest.fixture
+def closed(address: str) -> Iterator[str]:
+    server = Closed(address)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    yield server.address
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_missing_login_is_one_plain_message_and_a_login_of_docker_s_is_used(
+    address: str, closed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(tmp_path, f"{address}/{NAME}:closed")
+    reference = f"{closed}/{NAME}:closed"
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "config"))
+    with pytest.raises(reader.Unavailable, match="without a login") as error:
+        reader.resolve(reference, PLATFORM, NullLog())
+    assert f"`docker login {closed}`" in error.value.hint
+    auths = {closed: {"auth": base64.b64encode(b"me:secret").decode()}}
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "config.json").write_text(json.dumps({"auths": auths}))
+    digest = reader.resolve(reference, PLATFORM, NullLog())
+    assert digest == registry.head(address, NAME, "closed")
+    reader.pull(reference, digest, PLATFORM, NullLog())
+    assert reader.read(reference, digest, PLATFORM, NullLog()).version("vllm") == "0.17.1+cu130"
+
+
+def test_a_credential_helper_is_asked(
+    address: str, closed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(tmp_path, f"{address}/{NAME}:helped")
+    helper = tmp_path / "docker-credential-test"
+    helper.write_text('#!/bin/sh\nread host\necho \'{"ServerURL": "x", "Username": "me", "Secret": "secret"}\'\n')
+    helper.chmod(0o755)
+    (tmp_path / "config.json").write_text(json.dumps({"credHelpers": {closed: "test"}}))
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/local/bin:/usr/bin:/bin")
+    assert reader.resolve(f"{closed}/{NAME}:helped", PLATFORM, NullLog()).startswith("sha256:")
+
+
+def test_an_image_without_python_is_refused_by_its_name(tmp_path: Path) -> None:
+    name = f"127.0.0.1:{free_port()}/{NAME}:bare"
+    make(tmp_path, name, dockerfile='FROM scratch\nADD root.tar /\nENV PATH=/nowhere\nCMD ["x"]\n', push=False)
+    digest = reader.resolve(name, PLATFORM, NullLog())
+    with pytest.raises(TandemError, match=rf"^{name}: the image has no python3 on its PATH \(/nowhere\)") as error:
+        reader.read(name, digest, PLATFORM, NullLog())
+    assert "/usr/bin/python3" in error.value.hint
