@@ -60,7 +60,7 @@ def reading(view: View, config: Configuration, digest: str, platform: str) -> Re
     starts = {name: pythons.runs_under(inside, inside.which(name)) for name in ("python3", "vllm", "ray")}
     python = _python(inside, starts)
     found = distributions.found(view, python.paths)
-    known = complaints.complaints(found.distributions, python=python.exact or python.version, platform=platform)
+    known = complaints.complaints(found.distributions, python=python.version, platform=platform)
     return Reading(
         digest=digest,
         platform=platform,
@@ -83,6 +83,8 @@ def reading(view: View, config: Configuration, digest: str, platform: str) -> Re
         entrypoint_text=_script(inside, config.entrypoint),
         libraries={name: _library(view, name, platform) for name in LIBRARIES},
         dist_packages=view.names(MODS),
+        mods_vllm=_resolved(view, f"{MODS}/vllm"),
+        vllm=_resolved(view, distributions.package(view, python.paths, "vllm")),
     )
 
 

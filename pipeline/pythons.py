@@ -71,7 +71,7 @@ def runs_under(inside: Inside, program: str) -> str:
 def interpreter(inside: Inside, path: str) -> Interpreter:
     """What is to be known of a Python at a path that runs_under() gave.
 
-    Raises TandemError if no library is found for it.
+    Its `version` is as exact as the image says: "3.12.3", or "3.12". Raises TandemError if no library is found for it.
     """
     view = inside.view
     program = view.resolve(path) or path
@@ -97,8 +97,7 @@ def interpreter(inside: Inside, path: str) -> Interpreter:
     return Interpreter(
         path=path,
         program=program,
-        version=minor.removeprefix("python").rstrip("t"),
-        exact=_exact(view, venv, prefix, program, minor),
+        version=_version(view, venv, prefix, program, minor),
         kind=kind,
         site=first[0],
         scripts=scripts,
@@ -233,8 +232,8 @@ def _added(view: View, site: str) -> Iterator[str]:
                     yield posixpath.join(site, line.rstrip())
 
 
-def _exact(view: View, venv: str, prefix: str, program: str, minor: str) -> str:
-    """The version with its patch level that files tell: the C header's, the venv's, the one inside the program or its library."""
+def _version(view: View, venv: str, prefix: str, program: str, minor: str) -> str:
+    """The most exact version that files tell: the C header's, the venv's, the one inside the program or its library."""
     short = minor.removeprefix("python").rstrip("t")
     header = re.search(r'#define\s+PY_VERSION\s+"([^"+]+)', view.text(f"{prefix}/include/{minor}/patchlevel.h"))
     settings = _settings(view, venv) if venv else {}
@@ -245,4 +244,4 @@ def _exact(view: View, venv: str, prefix: str, program: str, minor: str) -> str:
     told = [header[1] if header else "", settings.get("version", ""), settings.get("version_info", "")]
     told += [text.strip(b"\0").decode("ascii", "replace").rstrip("+") for text in binary]
     exact = (re.match(rf"{re.escape(short)}\.\d+(?:(?:a|b|rc)\d+)?", text) for text in told)
-    return next((match[0] for match in exact if match), "")
+    return next((match[0] for match in exact if match), short)

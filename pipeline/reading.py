@@ -55,7 +55,8 @@ class Reading(Fact, frozen=True, kw_only=True):
     run-cluster-node.sh; `conflicts` what is inconsistent among the distributions as the image came.
     `entrypoint_text` is the text of the shell script that ENTRYPOINT runs (pipeline.entrypoint.script names it; "" for
     a binary or none); `libraries` maps a library's soname to its path ("" if it is not there); `dist_packages` are the
-    names in /usr/local/lib/python3.12/dist-packages, which mods of the launcher have written into them.
+    names in /usr/local/lib/python3.12/dist-packages, which mods of the launcher have written into them, and `mods_vllm`
+    where `vllm` there leads; `vllm` is the package's folder that Python imports, links resolved in both ("": not there).
     """
 
     digest: str
@@ -79,6 +80,8 @@ class Reading(Fact, frozen=True, kw_only=True):
     entrypoint_text: str = ""
     libraries: dict[str, str] = field(default_factory=dict)
     dist_packages: tuple[str, ...] = ()
+    mods_vllm: str = ""
+    vllm: str = ""
 
     def version(self, name: str) -> str:
         """The version of a distribution (normalised name); empty if it is not inside."""

@@ -95,7 +95,7 @@ def test_a_tag_becomes_a_digest_is_pulled_once_and_read(address: str, tmp_path: 
     assert (reading.entrypoint, reading.cmd) == (("/app/entrypoint.sh",), ("serve", "--fast"))
     assert (reading.user, reading.workdir) == ("root", "/app")
     assert reading.env == {"PATH": "/usr/local/bin:/usr/bin", "MODEL": "x=y"}
-    assert (reading.python.path, reading.python.exact, reading.glibc) == ("/usr/bin/python3.11", "3.11.2", 36)
+    assert (reading.python.path, reading.python.version, reading.glibc) == ("/usr/bin/python3.11", "3.11.2", 36)
     assert (reading.version("vllm"), reading.version("transformers")) == ("0.17.1+cu130", "4.57.1")
     assert "Qwen3_5MoeForConditionalGeneration" in reading.architectures
     assert reading.entrypoint_text == "#!/bin/bash\nexec vllm serve\n"
