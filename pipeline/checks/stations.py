@@ -1,9 +1,10 @@
-"""The machines that era checks work on: docker's own command line against each, and every container remembered.
+"""The machines that era checks work on: docker's own command line against each, and every container taken away again.
 
-Containers here are not made by us but by a launcher's own words, so they have no name of ours; they are known by the
-id that `docker run` says, and by a label among the operator's arguments.
+Containers here are not made by us but by a launcher's own words, so they have no name of ours; they are known by a
+label among the operator's arguments.
 """
 
+import re
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -22,6 +23,8 @@ from pipeline.procs import ProgramError
 OURS = f"{LABEL}=eras"
 DAY = 86400
 CLEARING = 60
+# What `docker logs` says on its own account, and our own line about it.
+NOT_ITS = re.compile(r"^\$ .* logs --follow |^Error response from daemon: (No such container|can not get logs)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,16 +53,20 @@ class Station:
         self.endpoint = endpoint
         self._env = env
         self._log = log
-        self._containers: list[str] = []
+        self._container = ""
+        self._words: tuple[str, ...] = ()
         self._output = _Lines()
-        self._followers: list[threading.Thread] = []
+        self._follower: threading.Thread | None = None
 
-    def docker(self, words: Sequence[str], *, within: float = 300) -> Said:
-        """Run docker with these words; whatever docker says is no error. Raises Cancelled, HostError."""
+    def docker(self, words: Sequence[str], *, within: float = 300, quiet: bool = False) -> Said:
+        """Run docker with these words; whatever docker says is no error, and kept from the log if `quiet`.
+
+        Raises Cancelled, HostError.
+        """
         lines = _Lines(self._log, f"{self.endpoint.name}: ")
         argv = [*self.endpoint.docker, *words]
         try:
-            return Said(0, procs.run(argv, log=lines, env=self._env, within=within))
+            return Said(0, procs.run(argv, log=lines, env=self._env, within=within, quiet=quiet))
         except ProgramError as error:
             return Said(error.status, error.output)
         except (Cancelled, HostError):
@@ -77,48 +84,57 @@ class Station:
 
     def launch(self, words: Sequence[str]) -> None:
         """`docker run` in the words of a launcher; what its container says is kept from then on. Raises Fault."""
+        self._words, self._output = tuple(words), _Lines()
         said = self.docker(words)
-        made = said.text.strip().splitlines()
         if said.status != 0:
-            # A container that could be made and not started stays, even with --rm, if docker was cut off.
-            self._containers += self.docker(["ps", "-aq", "--no-trunc", "--filter", f"label={OURS}"]).text.split()
             raise Fault(f"{self.endpoint.name}: the container does not start: {last(said.text)}")
-        self._containers.append(made[-1])
-        follower = threading.Thread(target=self._follow, args=(made[-1],), daemon=True)
-        self._followers.append(follower)
-        follower.start()
+        self._container = said.text.strip().splitlines()[-1]
+        self._follower = threading.Thread(target=self._follow, args=(self._container, self._output), daemon=True)
+        self._follower.start()
 
-    def _follow(self, container: str) -> None:
+    def _follow(self, container: str, output: "_Lines") -> None:
         argv = [*self.endpoint.docker, "logs", "--follow", container]
         with suppress(TandemError):  # it ends with its container
-            procs.run(argv, log=self._output, env=self._env, within=DAY)
+            procs.run(argv, log=output, env=self._env, within=DAY)
 
     def output(self) -> str:
-        """What the containers' first processes have said, as `docker logs` shows it."""
-        return self._output.text()
+        """What the container's first process has said, as `docker logs` shows it."""
+        return "\n".join(line for line in self._output.text().splitlines() if not NOT_ITS.search(line))
 
     def alive(self) -> bool:
-        """Whether the last container still runs."""
-        said = self.docker(["inspect", "--format", "{{.State.Running}}", self._containers[-1]])
+        """Whether the container still runs."""
+        said = self.docker(["inspect", "--format", "{{.State.Running}}", self._container])
         return said.status == 0 and said.text.strip() == "true"
+
+    def last_words(self) -> str:
+        """What a container that has ended said; if it was gone too soon to be heard, what it says in front of us."""
+        if self._follower:
+            self._follower.join(CLEARING)
+        if not self.output():
+            words = [word for word in self._words if word != "-d"]
+            self._output.line(self.docker(words, within=CLEARING).text)
+        return self.output()
 
     def clear(self) -> None:
         """Remove every container that was started here, and its volumes."""
-        if self._containers:
-            self.docker(["rm", "--force", "--volumes", *self._containers], within=CLEARING)
-        for follower in self._followers:
-            follower.join(CLEARING)
-        self._containers, self._followers, self._output = [], [], _Lines()
+        if ids := self._ours():
+            self.docker(["rm", "--force", "--volumes", *ids], within=CLEARING)
+        if self._follower:
+            self._follower.join(CLEARING)
+
+    def _ours(self) -> list[str]:
+        """Containers with our label. Raises HostError."""
+        said = self.docker(["ps", "-aq", "--no-trunc", "--filter", f"label={OURS}"])
+        if said.status != 0:
+            raise HostError(f"{self.endpoint.name}: its Docker engine does not answer: {last(said.text)}")
+        return said.text.split()
 
     def sweep(self) -> None:
         """Remove what a killed run left behind; refuse to work beside a container that is somebody else's.
 
         Raises HostError.
         """
-        left = self.docker(["ps", "-aq", "--no-trunc", "--filter", f"label={OURS}"])
-        if left.status != 0:
-            raise HostError(f"{self.endpoint.name}: its Docker engine does not answer: {last(left.text)}")
-        if ids := left.text.split():
+        if ids := self._ours():
             self.docker(["rm", "--force", "--volumes", *ids])
             self._log.line(f"{self.endpoint.name}: removed {len(ids)} containers of an earlier run")
         if volumes := self.docker(["volume", "ls", "-q", "--filter", f"label={OURS}"]).text.split():

@@ -86,7 +86,7 @@ def test_an_entrypoint_that_swallows_is_taken_away_and_its_defaults_stay_a_comma
     content, mode = layer.files[f"usr/local/bin/{SERVE}"]
     assert mode == 0o755
     lines = content.decode().splitlines()
-    assert lines[0] == "#!/bin/sh"
+    assert lines[0] == "#!/bin/bash"
     assert lines[2:] == [
         "cd -- '/my app' || exit",
         "[ $# -gt 0 ] || set -- --model 'it'\"'\"'s mine'",
@@ -150,14 +150,20 @@ def test_a_folder_of_mods_that_is_in_use_gets_a_link_inside() -> None:
 
 def test_no_link_is_made_where_vllm_is_already() -> None:
     here = Inside(name="vllm", version="1", place=DIST_PACKAGES)
-    layer = made(distributions=(here,), dist_packages=("vllm",))
+    layer = made(distributions=(here,), dist_packages=("vllm",), mods_vllm=f"{DIST_PACKAGES}/vllm")
+    assert (layer.links, layer.faults) == ({}, ())
+    layer = made(dist_packages=("vllm",), mods_vllm=f"{SITE}/vllm")
     assert (layer.links, layer.faults) == ({}, ())
 
 
 def test_another_vllm_in_the_folder_of_mods_is_a_fault() -> None:
-    layer = made(dist_packages=("vllm",))
+    layer = made(dist_packages=("vllm",), mods_vllm=f"{DIST_PACKAGES}/vllm")
     assert layer.links == {}
-    assert f"Python imports the one in {SITE}" in layer.faults[0]
+    assert f"{DIST_PACKAGES}/vllm is {DIST_PACKAGES}/vllm, but Python imports {SITE}/vllm" in layer.faults[0]
+
+
+def test_the_package_that_python_imports_decides_wherever_its_metadata_lies() -> None:
+    assert where(dict(made(vllm="/srv/src/vllm").links)) == {DIST_PACKAGES: "/srv/src"}
 
 
 @pytest.mark.parametrize("name", ["VLLM_HOST_IP", "NCCL_SOCKET_IFNAME", "RAY_memory_monitor_refresh_ms"])

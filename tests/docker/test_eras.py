@@ -1,0 +1,183 @@
+"""The launchers of every era on two machines of the lab: real Ray, real docker, real ssh."""
+
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline import engine, lab, labengine, procs, push
+from pipeline.checks import eras
+from pipeline.checks.field import prepared
+from pipeline.checks.launches import NAME
+from pipeline.checks.stations import Endpoint
+from pipeline.checks.verdict import Outcome, Verdict
+from pipeline.errors import HostError
+from pipeline.lab import Machine
+from pipeline.log import NullLog
+from pipeline.smoke import SmokeError
+from tests.docker import era_image
+from tests.docker.world_project import served
+from tests.flow.project import REPOSITORY
+
+HERE = "tandem/eras"
+
+
+@dataclass
+class Ready:
+    """A lab whose machines have the image, by one digest."""
+
+    root: Path
+    machines: tuple[Machine, ...]
+    registry: str
+    digest: str
+
+    @property
+    def reference(self) -> str:
+        return f"{labengine.REGISTRY}/{HERE}@{self.digest}"
+
+    def pull(self, digest: str) -> str:
+        """Have both machines pull an image of the registry; its name there."""
+        reference = f"{labengine.REGISTRY}/{HERE}@{digest}"
+        for nth in (0, 1):
+            self.docker(nth, "pull", "--quiet", reference)
+        return reference
+
+    def changed(self, command: str, *instructions: str) -> str:
+        """An image made from the good one by a command and Dockerfile instructions, on both machines; its name."""
+        client = engine.client()
+        container = client.containers.create(self.digest, ["bash", "-c", command])
+        try:
+            container.start()
+            assert container.wait()["StatusCode"] == 0
+            name = f"{self.registry}/{HERE}"
+            client.api.commit(str(container.id), name, "changed", changes=list(instructions))
+        finally:
+            container.remove(force=True)
+        digest = str(client.images.get(f"{name}:changed").id)
+        assert "errorDetail" not in client.images.push(name, tag="changed")
+        client.images.remove(f"{name}:changed", force=True)
+        return self.pull(digest)
+
+    def endpoints(self, *references: str) -> list[Endpoint]:
+        given = references or (self.reference, self.reference)
+        return [
+            Endpoint(name=m.name, docker=("docker", "--host", m.endpoint), address=m.address, image=reference)
+            for m, reference in zip(self.machines, given, strict=True)
+        ]
+
+    def docker(self, machine: int, *words: str) -> str:
+        argv = ["docker", "--host", self.machines[machine].endpoint, *words]
+        return procs.capture(argv, env=lab.environment(self.root), within=300)
+
+    def left(self) -> list[str]:
+        """Whatever a check could have left on the machines."""
+        looks = (("ps", "-aq"), ("volume", "ls", "-q"))
+        return [word for nth in (0, 1) for look in looks for word in self.docker(nth, *look).split()]
+
+
+@pytest.fixture(scope="module")
+def ready(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ready]:
+    root, log = tmp_path_factory.mktemp("lab"), NullLog()
+    (root / "lockfiles").mkdir()
+    shutil.copy2(REPOSITORY / "lockfiles/lab.debs.txt", root / "lockfiles")
+    digest = era_image.made(log)
+    with served(tmp_path_factory.mktemp("registry")) as (registry, _):
+        push.push(digest, era_image.image().platform, registry, HERE, "1", log)
+        engine.client().images.remove(f"{registry}/{HERE}:1")
+        with lab.standing(root, "containerd", log, registry=registry) as machines:
+            made = Ready(root, machines, registry, digest)
+            made.pull(digest)
+            yield made
+
+
+def checked(ready: Ready, endpoints: list[Endpoint], substitutions: Sequence[str] = ()) -> tuple[Any, list[str]]:
+    """The report, good or bad, and the lines that were written."""
+    log, image = NullLog(), era_image.image()
+    env = lab.environment(ready.root)
+    said = ""
+    try:
+        report = eras.run(ready.reference, "era-ray", image, endpoints, env, log, substitutions=substitutions).report
+    except SmokeError as error:
+        report, said = error.report, str(error)
+    print("\n".join(log.lines))
+    bad = [name for name, check in report["checks"].items() if check["outcome"] != "ok"]
+    assert said.partition("\n")[0] == (f"smoke:era-ray:launcher: {', '.join(bad)} of 5 did not pass" if bad else "")
+    assert ready.left() == []
+    return report, log.lines
+
+
+def test_the_launcher_of_every_era_forms_a_cluster_of_an_image_that_keeps_the_contract(ready: Ready) -> None:
+    report, lines = checked(ready, ready.endpoints(), lab.SUBSTITUTIONS)
+    outcomes = {name: check["outcome"] for name, check in report["checks"].items()}
+    assert outcomes == dict.fromkeys(("era A", "era A, mods", "era B", "era C", "era D"), "ok")
+    assert all("open: Ray runs without a token" in check["details"][0] for check in report["checks"].values())
+    assert report["substitutions"][: len(lab.SUBSTITUTIONS)] == list(lab.SUBSTITUTIONS)
+    assert any("--ib-if" in words for words in report["substitutions"])
+    assert all(any(words in line for line in lines) for words in report["substitutions"])
+    assert any("│ era D" in line for line in lines)
+
+
+def test_a_foreign_image_fails_in_the_eras_that_need_its_script_and_its_entrypoint_and_in_no_other(
+    ready: Ready,
+) -> None:
+    foreign = ready.changed(
+        "rm /workspace/vllm/run-cluster-node.sh", 'ENTRYPOINT ["bash", "-c", "echo serving; sleep 3"]'
+    )
+    report, _ = checked(ready, ready.endpoints(foreign, foreign))
+    outcomes = {name: check["outcome"] for name, check in report["checks"].items()}
+    assert outcomes == {"era A": "failed", "era A, mods": "failed", "era B": "failed", "era C": "ok", "era D": "ok"}
+    for era in ("era A", "era B"):
+        (detail,) = report["checks"][era]["details"]
+        assert "serving" in detail or "is not running" in detail or "has ended" in detail
+
+
+def test_an_image_without_the_script_is_refused_in_docker_s_own_words(ready: Ready) -> None:
+    bare = ready.changed("rm /workspace/vllm/run-cluster-node.sh")
+    assert one(ready, "era A", ready.endpoints(bare, bare)).outcome is Outcome.FAILED
+    (detail,) = one(ready, "era A", ready.endpoints(bare, bare)).details
+    assert "./run-cluster-node.sh" in detail
+    assert "no such file or directory" in detail
+
+
+def test_the_same_image_under_two_ids_is_refused_before_anything_starts(ready: Ready) -> None:
+    verdict = one(ready, "era D", ready.endpoints(ready.reference, ready.changed("true")))
+    (detail,) = verdict.details
+    assert f"spark-1 has the image as {ready.digest}" in detail
+    assert "pull one digest" in detail
+
+
+def test_a_cluster_is_closed_by_a_token_among_the_operator_s_arguments(ready: Ready) -> None:
+    token = ("-e", "RAY_AUTH_MODE=token", "-e", "RAY_AUTH_TOKEN=" + "5" * 64)
+    (detail,) = one(ready, "era B", ready.endpoints(), token).details
+    assert detail.endswith("closed by the token among the operator's docker arguments")
+
+
+def one(ready: Ready, era: str, endpoints: list[Endpoint], arguments: Sequence[str] = ()) -> Verdict:
+    """The verdict on one era."""
+    log, env = NullLog(), lab.environment(ready.root)
+    with prepared(endpoints, env, era_image.image().workdir, arguments, (), log) as field:
+        verdict = eras.check(era, field, log)
+    print("\n".join(log.lines))
+    assert ready.left() == []
+    return verdict
+
+
+def test_a_cluster_that_somebody_runs_already_is_left_alone(ready: Ready) -> None:
+    theirs = ready.docker(1, "run", "-d", "--name", NAME, "--entrypoint=", ready.reference, "sleep", "infinity")
+    try:
+        with pytest.raises(HostError, match=f"spark-2 has a container {NAME} already"):
+            eras.run(ready.reference, "x", era_image.image(), ready.endpoints(), lab.environment(ready.root), NullLog())
+        assert ready.docker(1, "ps", "-q", "--no-trunc").strip() == theirs.strip()
+    finally:
+        ready.docker(1, "rm", "--force", NAME)
+
+
+def test_an_address_that_is_not_the_machine_s_is_refused(ready: Ready) -> None:
+    head, worker = ready.endpoints()
+    wrong = Endpoint(name=worker.name, docker=worker.docker, address="192.0.2.9", image=worker.image)
+    with pytest.raises(HostError, match=r"spark-2: no interface has 192\.0\.2\.9"):
+        eras.run(ready.reference, "x", era_image.image(), [head, wrong], lab.environment(ready.root), NullLog())
+    assert ready.left() == []

@@ -1,0 +1,116 @@
+"""What two machines must have in common before launchers are tried on them, and what is said of what they lack."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from pipeline.checks import field
+from pipeline.checks.boxes import Said
+from pipeline.checks.stations import Endpoint, Station
+from pipeline.errors import HostError, TandemError
+from pipeline.log import NullLog
+
+STORES = {
+    "containerd": 'overlayfs [["driver-type","io.containerd.snapshotter.v1"]]',
+    "overlay2": 'overlay2 [["Backing Filesystem","extfs"]]',
+}
+
+
+class Told(Station):
+    """A station that answers from a table: by the first of docker's words, or the first two."""
+
+    def __init__(self, name: str, answers: Mapping[str, str | Said]) -> None:
+        endpoint = Endpoint(name=name, docker=("docker",), address=f"10.0.0.{name[-1]}", image="vllm-node")
+        super().__init__(endpoint, {}, NullLog())
+        self.answers = answers
+        self.asked: list[tuple[str, ...]] = []
+
+    def docker(self, words: Sequence[str], *, within: float = 300, quiet: bool = False) -> Said:
+        self.asked.append(tuple(words))
+        answer = self.answers.get(" ".join(words[:2]), self.answers.get(words[0], ""))
+        return answer if isinstance(answer, Said) else Said(0, answer)
+
+
+def facts(**changed: Any) -> str:
+    return "noise\n@@machine " + json.dumps({"interface": "eth0", "rdma": [], "nofile": 1048576, **changed})
+
+
+def terms(*said: str | Said) -> tuple[Any, list[str]]:
+    notes: list[str] = []
+    stations = [Told(f"spark-{n}", {"run": answer}) for n, answer in enumerate(said, 1)]
+    return field._terms(stations, [(), ("-e", "X=1")], notes), notes
+
+
+def test_unlike_image_stores_are_refused_by_name() -> None:
+    stations = [Told(f"spark-{n}", {"info": STORES[store]}) for n, store in enumerate(("containerd", "overlay2"), 1)]
+    with pytest.raises(HostError, match=r"\(spark-1 containerd, spark-2 overlay2\): no image has the same Id in both"):
+        field._alike(stations)
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_like_image_stores_are_taken(store: str) -> None:
+    field._alike([Told("spark-1", {"info": STORES[store]}), Told("spark-2", {"info": STORES[store]})])
+
+
+def test_an_engine_that_does_not_answer_is_named() -> None:
+    with pytest.raises(HostError, match="spark-1: its Docker engine does not answer: no route"):
+        field._alike([Told("spark-1", {"info": Said(1, "no route")})])
+
+
+def test_a_machine_without_the_image_is_named() -> None:
+    station = Told("spark-2", {"image inspect": Said(1, "Error: No such image: vllm-node")})
+    with pytest.raises(TandemError, match="spark-2 has no image vllm-node: Error: No such image"):
+        field._emulated(station)
+
+
+def test_both_machines_are_told_the_head_s_interface_and_devices() -> None:
+    (head, worker), notes = terms(facts(rdma=["mlx5_1", "mlx5_2"]), facts())
+    assert (head.own, head.head, worker.own, worker.head) == ("10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.1")
+    assert head.is_head
+    assert not worker.is_head
+    assert head.ib_if == worker.ib_if == "mlx5_1,mlx5_2"
+    assert worker.extra == ("-e", "X=1")
+    assert notes == ["--eth-if is the head's eth0, on both machines, as launchers have it"]
+
+
+def test_a_missing_rdma_device_has_a_name_all_the_same_and_that_is_said() -> None:
+    (head, _), notes = terms(facts(), facts())
+    assert head.ib_if == field.NO_RDMA
+    assert any("no RDMA device" in note for note in notes)
+
+
+def test_interfaces_of_different_names_are_refused_for_launchers_give_one_to_both() -> None:
+    with pytest.raises(HostError, match=r"spark-2 has 10\.0\.0\.2 on eth1, the head its own on eth0"):
+        terms(facts(), facts(interface="eth1"))
+
+
+def test_an_address_that_no_interface_has_is_refused() -> None:
+    with pytest.raises(HostError, match=r"spark-1: no interface has 10\.0\.0\.1"):
+        terms(facts(interface=""), facts())
+
+
+def test_a_limit_of_files_that_cannot_be_raised_is_lowered_and_said() -> None:
+    class Lower(Told):
+        def docker(self, words: Sequence[str], *, within: float = 300, quiet: bool = False) -> Said:
+            return Said(125, "error setting rlimits") if "--ulimit" in words else Said(0, facts(nofile=20000))
+
+    notes: list[str] = []
+    head, worker = field._terms([Lower("spark-1", {}), Told("spark-2", {"run": facts()})], [(), ()], notes)
+    assert (head.nofile, worker.nofile) == (20000, 1048576)
+    assert any("--ulimit nofile=1048576 is 20000 on spark-1" in note for note in notes)
+
+
+def test_an_image_that_cannot_say_what_its_machine_has_is_refused() -> None:
+    with pytest.raises(HostError, match=r"spark-1: a container of the image cannot say .* exec format error"):
+        terms(Said(1, "exec format error"), facts())
+
+
+def test_two_machines_are_needed() -> None:
+    one = Endpoint(name="spark-1", docker=("docker",), address="10.0.0.1", image="i")
+    with (
+        pytest.raises(HostError, match="two machines, a head and a worker; there are 1"),
+        field.prepared([one], {}, "/workspace/vllm", (), (), NullLog()),
+    ):
+        pass
