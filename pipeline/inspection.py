@@ -117,7 +117,7 @@ def _glibc(view: View, platform: str) -> int:
 
 def _resolved(view: View, path: str) -> str:
     try:
-        return view.resolve(path) or ""
+        return (view.resolve(path) or "") if path else ""
     except TandemError:
         return ""
 

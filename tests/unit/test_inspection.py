@@ -268,6 +268,15 @@ def test_without_vllm_there_are_no_architectures() -> None:
     assert read(debian()).architectures == {}
 
 
+def test_the_folder_that_mods_write_into_is_told_from_the_one_that_python_imports() -> None:
+    mods = "usr/local/lib/python3.12/dist-packages"
+    reading = read({**debian(), **vllm(DIST), mods: Link("../python3.11/dist-packages")})
+    assert (reading.mods_vllm, reading.vllm, reading.dist_packages) == (f"/{DIST}/vllm", f"/{DIST}/vllm", ("vllm",))
+    reading = read({**debian(), **vllm(DIST), f"{mods}/vllm/x": b""})
+    assert (reading.mods_vllm, reading.vllm) == (f"/{mods}/vllm", f"/{DIST}/vllm")
+    assert (read(debian()).mods_vllm, read(debian()).vllm) == ("", "")
+
+
 def test_the_entrypoint_s_script_is_part_of_the_reading() -> None:
     text = "#!/bin/bash\nexec python3 -m vllm.entrypoints.openai.api_server\n"
     root: Root = {**debian(), "app/start.sh": text.encode(), "app/run": Program(text.encode())}
