@@ -192,7 +192,10 @@ def _held(name: str, platform: str) -> bool:
 
 @contextmanager
 def created(name: str, platform: str) -> Iterator[tuple[str, Configuration]]:
-    """A container that never starts, and the image's configuration for the platform; removed at the end."""
+    """A container that never starts, and the image's configuration for the platform; removed at the end.
+
+    Raises TandemError if the engine has not got the image for the platform.
+    """
     from docker.errors import APIError
 
     api = engine.client().api
@@ -201,7 +204,7 @@ def created(name: str, platform: str) -> Iterator[tuple[str, Configuration]]:
         identity, named = api.create_container(name, **options)["Id"], True
     except APIError as error:
         if "no command specified" not in str(error.explanation).lower():
-            raise
+            raise TandemError(f"the engine makes no container of {name} for {platform}: {error.explanation}") from error
         identity, named = api.create_container(name, command=["none"], **options)["Id"], False
     try:
         config = api.inspect_container(identity)["Config"]

@@ -239,6 +239,11 @@ def test_a_credential_helper_is_asked(
     assert reader.resolve(f"{closed}/{NAME}:helped", PLATFORM, NullLog()).startswith("sha256:")
 
 
+def test_an_image_that_the_engine_has_not_got_is_not_read(address: str) -> None:
+    with pytest.raises(TandemError, match=f"makes no container of {address}/{NAME}@sha256:a+ for {PLATFORM}: No such"):
+        reader.read(f"{address}/{NAME}:1", f"sha256:{'a' * 64}", PLATFORM, NullLog())
+
+
 def test_an_image_without_python_is_refused_by_its_name(tmp_path: Path) -> None:
     name = f"127.0.0.1:{free_port()}/{NAME}:bare"
     make(tmp_path, name, dockerfile='FROM scratch\nADD root.tar /\nENV PATH=/nowhere\nCMD ["x"]\n', push=False)
