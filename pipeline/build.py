@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -60,8 +60,12 @@ def make(
             tag=tag,
             log=log,
             cache=cache,
+            recompress=locked.reading is None,
         )
-    return verified(digest, tag, locked.platform)
+    made = verified(digest, tag, locked.platform)
+    if locked.reading is not None:
+        refuse_moved(locked.base, made)
+    return made
 
 
 def verified(digest: str, tag: str, platform: str) -> dict[str, Any]:
@@ -82,6 +86,14 @@ def verified(digest: str, tag: str, platform: str) -> dict[str, Any]:
         "diff_ids": found["RootFS"]["Layers"],
         "size": found["Size"],
     }
+
+
+def refuse_moved(base: str, made: Mapping[str, Any]) -> None:
+    """Raise TandemError unless the image begins with every layer of its base as the base has it."""
+    below = engine.image("local", base)
+    layers = below["RootFS"]["Layers"] if below else []
+    if not layers or made["diff_ids"][: len(layers)] != layers:
+        raise TandemError(f"{made['tag']}: it does not begin with the layers of {base}", hint="build it again")
 
 
 def dockerfile(

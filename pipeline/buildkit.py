@@ -30,7 +30,6 @@ EXPORT = {
     "oci-mediatypes": "true",
     "compression": "zstd",
     "compression-level": "3",
-    "force-compression": "true",
     "unpack": "true",
 }
 
@@ -44,11 +43,13 @@ def build(
     tag: str,
     log: Log,
     cache: bool = True,
+    recompress: bool = True,
     within: float = WITHIN,
 ) -> str:
     """Build the Dockerfile of a folder into the engine's image store under a tag; returns the manifest's digest.
 
-    The network is off, provenance too; history and config are dated `epoch`. `within` is in seconds. Raises TandemError
+    The network is off, provenance too; history and config are dated `epoch`. Layers of an image below are compressed
+    anew unless `recompress` is off: then they stay what its registry has. `within` is in seconds. Raises TandemError
     with BuildKit's own reason, or if it does not end in time, HostError without docker, Cancelled after procs.cancel().
     """
     from python_on_whales import DockerException
@@ -63,7 +64,7 @@ def build(
         network="none",
         provenance=False,
         cache=cache,
-        output={"name": tag, **EXPORT},
+        output={"name": tag, **EXPORT, "force-compression": "true" if recompress else "false"},
         metadata_file=metadata,
         progress="plain",
         stream_logs=True,

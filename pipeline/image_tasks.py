@@ -205,6 +205,7 @@ def _smoke(config: Config, name: str, image: Image) -> Task:
                 "config": asked.config,
                 "ray": asked.ray,
                 "launcher": asked.launcher,
+                "without": list(asked.without),
                 "workdir": image.workdir,
                 "aliases": [[alias.name, alias.version] for alias in image.aliases],
                 "distributions": list(image.distributions),

@@ -82,6 +82,10 @@ class Smoke(Strict, frozen=True, kw_only=True):
     ] = None
     ray: Annotated[bool, Meta(description="start two Ray nodes and see them join")] = True
     launcher: Annotated[bool, Meta(description="check the launcher contract")] = True
+    without: Annotated[
+        tuple[Annotated[str, Meta(pattern="^(earlyoom|git|curl|patch|uv|rdma)$")], ...],
+        Meta(description="what launchers may ask for and this image does without; somebody else's often lacks some"),
+    ] = ()
 
 
 class Image(Strict, frozen=True, kw_only=True):

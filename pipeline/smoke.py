@@ -172,7 +172,7 @@ def _inside(
         return [Verdict(name, Outcome.FAILED, (str(error),)) for name in names]
     verdicts = python.verdicts(wanted, answers)
     if said is not None:
-        verdicts.append(launcher.verdict(facts, said, answers, faults, image.workdir))
+        verdicts.append(launcher.verdict(facts, said, answers, faults, image.workdir, image.smoke.without))
     return verdicts
 
 

@@ -3,13 +3,12 @@
 import posixpath
 import shlex
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from pipeline.checks.answers import ATTEMPTS, Answer
+from pipeline.checks.answers import ATTEMPTS, Answer, crashed
 from pipeline.checks.boxes import INSIDE, Box, BoxError, Said, Yard
 from pipeline.checks.node_script import script_faults
-from pipeline.checks.python import crashed
 from pipeline.checks.verdict import Verdict, crash_verdict, emulator_crashed, judge
 
 NAME = "launcher"
@@ -17,6 +16,7 @@ MARK = "@@fact "
 WITHIN = 300
 ENTRYPOINT_WITHIN = 60
 LIBRARIES = {"libibverbs.so.1": "libibverbs1", "librdmacm.so.1": "librdmacm1"}
+RDMA = "rdma"
 QUESTIONS = ("import:vllm", *(f"library:{name}" for name in LIBRARIES), "serve-options", "ray-options", "dashboard")
 COREUTILS = ("sleep", "mkdir", "touch", "chmod", "cat", "rm", "grep", "sed")
 TOOLS = ("ray", "vllm", "python3", "git", "curl", "patch", "earlyoom")
@@ -89,9 +89,14 @@ def collect(box: Box) -> tuple[dict[str, str], Said]:
 
 
 def verdict(
-    facts: Mapping[str, str], said: Said, answers: Mapping[str, Answer], earlier: list[str], workdir: str
+    facts: Mapping[str, str],
+    said: Said,
+    answers: Mapping[str, Answer],
+    earlier: list[str],
+    workdir: str,
+    without: Collection[str] = (),
 ) -> Verdict:
-    """The verdict; `earlier` are the faults seen from outside."""
+    """The verdict; `earlier` are the faults seen from outside, `without` what image.yaml does without."""
     if emulator_crashed(said.status, said.text):
         return crash_verdict(NAME, "launcher_facts.sh", ATTEMPTS)
     if verdict := crashed(NAME, answers, QUESTIONS):
@@ -100,12 +105,17 @@ def verdict(
     if "uid" not in facts:
         faults.append(f"bash does not run in the image: {said.text.strip()[-300:] or said.status}")
     else:
-        faults += [*_user_faults(facts, workdir), *_tool_faults(facts), *_path_faults(facts, answers["import:vllm"])]
+        faults += [
+            *_user_faults(facts, workdir),
+            *_tool_faults(facts, without),
+            *_path_faults(facts, answers["import:vllm"]),
+        ]
         faults += script_faults(facts)
         if said.status != 0:
             faults.append(f"the shell probe ended with {said.status}: {said.text.strip()[-300:]}")
-    faults += _answer_faults(answers)
-    return judge(NAME, faults, "an unmodified launch-cluster.sh of any era can drive it")
+    faults += _answer_faults(answers, without)
+    found = "an unmodified launch-cluster.sh of any era can drive it"
+    return judge(NAME, faults, f"{found}, without {', '.join(without)}" if without else found)
 
 
 def _user_faults(facts: Mapping[str, str], workdir: str) -> Iterator[str]:
@@ -121,16 +131,16 @@ def _user_faults(facts: Mapping[str, str], workdir: str) -> Iterator[str]:
             yield f"{folder} is missing or cannot be written to"
 
 
-def _tool_faults(facts: Mapping[str, str]) -> Iterator[str]:
+def _tool_faults(facts: Mapping[str, str], without: Collection[str]) -> Iterator[str]:
     for tool in (*COREUTILS, *TOOLS):
-        if not facts.get(f"tool:{tool}"):
+        if not facts.get(f"tool:{tool}") and tool not in without:
             yield f"{tool} is not on the PATH of `docker exec … bash -c`: add it, or add its folder to PATH in env:"
-    if not facts.get("tool:uv") and not facts.get("tool:pip"):
+    if not facts.get("tool:uv") and not facts.get("tool:pip") and "uv" not in without:
         yield "neither uv nor pip is on PATH: mods of the launcher install packages with one of them"
     for tool in ("ray", "vllm"):
         if broken := facts.get(f"broken:{tool}"):
             yield f"{tool} cannot start: its first line is {broken!r}, and that interpreter is not in the image"
-    if facts["rdma-core"] != "yes":
+    if facts["rdma-core"] != "yes" and RDMA not in without:
         yield "rdma-core is not in the image: add it to the packages of its base"
 
 
@@ -145,9 +155,9 @@ def _path_faults(facts: Mapping[str, str], vllm: Answer) -> Iterator[str]:
             yield f"{name.removeprefix('hidden:')} holds {content[:80]}: the launcher mounts a folder over it"
 
 
-def _answer_faults(answers: Mapping[str, Answer]) -> Iterator[str]:
+def _answer_faults(answers: Mapping[str, Answer], without: Collection[str]) -> Iterator[str]:
     for name, package in LIBRARIES.items():
-        if error := answers[f"library:{name}"].error:
+        if (error := answers[f"library:{name}"].error) and RDMA not in without:
             yield f"{name} does not load ({error}): add {package} to the packages of the base"
     if error := answers["serve-options"].error:
         yield f"`vllm serve` does not take --nnodes --node-rank --master-addr --master-port --headless: {error}"

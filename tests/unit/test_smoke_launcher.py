@@ -162,3 +162,16 @@ Total Usage:
 def test_nodes_and_accelerators_are_read_from_ray_status() -> None:
     assert ray.read_status(STATUS) == (2, 2.0)
     assert ray.read_status("Could not find any running Ray instance.") == (0, 0.0)
+
+
+def test_what_the_image_does_without_is_no_fault_and_is_said() -> None:
+    lacking = {**good_facts(), "tool:earlyoom": "", "rdma-core": ""}
+    answers = {**good_answers(), "library:libibverbs.so.1": Answer(error="OSError: not found")}
+    said, at = Said(0, ""), "/workspace/vllm"
+    assert launcher.verdict(lacking, said, answers, [], at).outcome is Outcome.FAILED
+    found = launcher.verdict(lacking, said, answers, [], at, ("earlyoom", "rdma"))
+    assert found.outcome is Outcome.OK
+    assert found.details[0].endswith("without earlyoom, rdma")
+    assert launcher.verdict({**lacking, "tool:git": ""}, said, answers, [], at, ("earlyoom", "rdma")).outcome is (
+        Outcome.FAILED
+    )
