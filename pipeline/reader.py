@@ -179,14 +179,12 @@ def _own(reference: str, platform: str) -> str:
 
 def _held(name: str, platform: str) -> bool:
     """Whether the engine has an image's files for a platform; only making a container of them tells."""
-    from docker.errors import APIError
-
     if engine.image("local", name) is None:
         return False
     try:
         with created(name, platform):
             return True
-    except APIError:
+    except TandemError:
         return False
 
 
