@@ -4,7 +4,9 @@ Both the docker client and the SDK call the `ssh` of PATH, and neither passes op
 own, in a folder that is put first on PATH; for other hosts it reads the person's own configuration, as ever.
 """
 
+import os
 import shlex
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -22,11 +24,16 @@ def folder(root: Path) -> Path:
 
 
 def check() -> str:
-    """The machine's own ssh. Raises HostError if ssh or ssh-keygen is not there."""
-    found = which("ssh")
+    """The machine's own ssh, never that of a lab. Raises HostError if ssh or ssh-keygen is not there."""
+    own = [part for part in os.environ.get("PATH", os.defpath).split(os.pathsep) if not _is_a_lab_s(part)]
+    found = shutil.which("ssh", path=os.pathsep.join(own))
     if found is None or which("ssh-keygen") is None:
         raise HostError("no ssh client here: the lab is reached by nothing else", hint="install openssh-client")
     return found
+
+
+def _is_a_lab_s(path: str) -> bool:
+    return Path(path).parts[-3:] == ("artifacts", "lab", BIN)
 
 
 def make_key(into: Path) -> str:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from pipeline.cluster import Found
-from pipeline.commands import ps
+from pipeline.commands import lab, ps
 from pipeline.engine import LABEL
+from pipeline.lab import Look, Machine
 from tests.flow.looking_project import Looking
 from tests.flow.project import REPOSITORY, ended, wait_for
 
@@ -26,7 +27,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "gc": ("gc", "--dry-run"),
     "forget": ("forget", "other"),
 }
-ELSEWHERE = {"host", "ps"}  # about this machine and a cluster, not about the graph
+ELSEWHERE = {"host", "ps", "lab"}  # about this machine, a cluster and the lab, not about the graph
 
 
 @pytest.fixture
@@ -89,6 +90,12 @@ def test_what_ps_says_is_as_documented() -> None:
     found = Found(container="id", node="node0", labels=labels, **state)
     answer = ps.as_json("c", [ps.row("local", found), ps.absent("node1", "local")])
     assert problems(answer, json.loads(BLOCKS["ps"]), "ps") == []
+
+
+def test_what_lab_says_is_as_documented() -> None:
+    machine = Machine("spark-1", "172.20.0.2", "ssh://root@172.20.0.2", "containerd")
+    for looks, path in (((Look(machine, "running", "26.1.5"),), "/c/artifacts/lab/bin"), ((), "")):
+        assert problems(lab.as_json(looks, path), json.loads(BLOCKS["lab"]), "lab") == []
 
 
 def test_what_json_holds_is_what_the_documentation_says(project: Looking) -> None:

@@ -1,0 +1,252 @@
+"""The lab's machines: real engines behind real ssh servers, with both image stores."""
+
+import base64
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline import engine, lab, labengine, labssh, procs
+from pipeline.errors import TandemError
+from pipeline.lab import Machine
+from pipeline.log import NullLog, wait_until
+from tests.docker.world_project import free_port, served
+from tests.flow.project import REPOSITORY
+
+IMAGE = f"{labengine.REGISTRY}/tandem/lab-test:1"
+PROGRAMS = "/usr/bin/bash /usr/bin/socat /usr/bin/sleep /usr/bin/ls"
+
+
+def checkout(root: Path) -> Path:
+    """A checkout, as far as the lab needs one."""
+    (root / "lockfiles").mkdir(parents=True)
+    shutil.copy2(REPOSITORY / "lockfiles/lab.debs.txt", root / "lockfiles")
+    return root
+
+
+def left(root: Path) -> dict[str, list[str]]:
+    """All that the engine holds of a checkout's lab, whatever its state."""
+    client = engine.client()
+    filters: dict[str, Any] = {"label": [f"tandem.lab={lab.identity(root)}"]}
+    found: dict[str, list[Any]] = {
+        "containers": client.containers.list(all=True, filters=filters),
+        "volumes": client.volumes.list(filters=filters),
+        "networks": client.networks.list(filters=filters),
+    }
+    return {kind: [thing.name for thing in things] for kind, things in found.items()}
+
+
+NOTHING: dict[str, list[str]] = {"containers": [], "volumes": [], "networks": []}
+
+
+@dataclass
+class Standing:
+    """A lab that is up."""
+
+    root: Path
+    registry: str
+    machines: tuple[Machine, ...]
+    store: str
+    log: NullLog = field(default_factory=NullLog)
+
+    def docker(self, machine: int, *words: str) -> str:
+        """What the docker client says of a machine's engine."""
+        argv = ["docker", "--host", self.machines[machine].endpoint, *words]
+        return procs.capture(argv, env=lab.environment(self.root), within=120)
+
+    def ssh(self, machine: int, command: str) -> str:
+        """What a command says on a machine."""
+        return procs.capture(["ssh", self.machines[machine].address, command], env=lab.environment(self.root))
+
+    def ids(self) -> list[str]:
+        """The containers that the machines are."""
+        names = [labengine.called(lab.identity(self.root), one.name) for one in self.machines]
+        return [engine.container("local", name)["Id"] for name in names]
+
+
+@pytest.fixture(scope="module", params=["containerd", "overlay2"])
+def standing(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standing]:
+    """A lab with a registry that holds a small image."""
+    root, log = checkout(tmp_path_factory.mktemp("lab")), NullLog()
+    path = os.environ["PATH"]
+    with served(tmp_path_factory.mktemp("registry")) as (registry, _):
+        with lab.standing(root, request.param, log, registry=registry) as machines:
+            found = Standing(root, registry, machines, request.param, log)
+            publish(found)
+            yield found
+        assert left(root) == NOTHING
+        assert not labssh.folder(root).exists()
+        assert os.environ["PATH"] == path
+
+
+def publish(found: Standing) -> None:
+    """Push an image of a few programs of a machine from here to the registry."""
+    libraries = f"$(ldd {PROGRAMS} | grep -oE '[[:space:]]/[^ ]+' | sort -u)"
+    command = f"tar -c -h -C / -f - {PROGRAMS} {libraries} 2>/dev/null | base64 -w0"
+    name = f"{found.registry}/tandem/lab-test"
+    client = engine.client()
+    client.api.import_image_from_data(base64.b64decode(found.ssh(0, command)), repository=name, tag="1")
+    try:
+        said = client.images.push(name, tag="1")
+        assert "errorDetail" not in said
+    finally:
+        client.images.remove(f"{name}:1", force=True)
+
+
+def test_every_machine_has_an_engine_of_its_own_with_the_store_asked_for(standing: Standing) -> None:
+    infos = [json.loads(standing.docker(nth, "info", "--format", "{{json .}}")) for nth in (0, 1)]
+    assert [info["Name"] for info in infos] == ["spark-1", "spark-2"]
+    assert infos[0]["ID"] != infos[1]["ID"]
+    drivers = {"containerd": "overlayfs", "overlay2": "overlay2"}
+    assert {info["Driver"] for info in infos} == {drivers[standing.store]}
+    assert {machine.store for machine in standing.machines} == {standing.store}
+
+
+def test_a_look_says_of_every_machine_what_its_engine_is(standing: Standing) -> None:
+    versions = [standing.docker(nth, "version", "--format", "{{.Server.Version}}").strip() for nth in (0, 1)]
+    seen = [(look.machine, look.state, look.engine) for look in lab.looks(standing.root)]
+    assert seen == [(machine, "running", version) for machine, version in zip(standing.machines, versions, strict=True)]
+
+
+def test_what_is_pushed_here_is_pulled_there_under_the_lab_s_name_of_the_registry(standing: Standing) -> None:
+    digests = set()
+    for nth in (0, 1):
+        standing.docker(nth, "pull", IMAGE)
+        (digest,) = json.loads(standing.docker(nth, "image", "inspect", "--format", "{{json .RepoDigests}}", IMAGE))
+        digests.add(digest)
+    assert len(digests) == 1
+    assert standing.docker(0, "run", "--rm", IMAGE, "bash", "-c", "echo inside") == "inside\n"
+
+
+def test_a_container_with_the_machine_s_network_reaches_one_of_the_other_machine(standing: Standing) -> None:
+    port = free_port()
+    echo = ["socat", f"TCP-LISTEN:{port},fork,reuseaddr", "PIPE"]
+    standing.docker(1, "run", "--detach", "--rm", "--name", "echo", "--network", "host", IMAGE, *echo)
+    try:
+        address = standing.machines[1].address
+        ask = f"""for try in 1 2 3 4 5 6 7 8 9; do exec 3<>/dev/tcp/{address}/{port} && break; sleep 1; done
+            echo hello >&3; read -r -t 10 line <&3; echo "$line" """
+        said = standing.docker(0, "run", "--rm", "--network", "host", IMAGE, "bash", "-c", ask)
+    finally:
+        standing.docker(1, "rm", "--force", "echo")
+    assert said == "hello\n"
+
+
+def test_what_launchers_ask_of_a_machine_is_taken(standing: Standing) -> None:
+    spark = ["--gpus", "all", "--device=/dev/infiniband", "--cap-add=IPC_LOCK", "--ipc=host", "--network", "host"]
+    said = standing.docker(0, "run", "--rm", *spark, IMAGE, "bash", "-c", "echo ran; ls /dev/infiniband")
+    assert said == "ran\nuverbs0\n"
+    said = standing.docker(1, "run", "--rm", "--privileged", "--gpus", "all", IMAGE, "bash", "-c", "echo ran")
+    assert said == "ran\n"
+
+
+def test_nothing_but_the_registry_is_reached_from_a_machine(standing: Standing) -> None:
+    assert standing.ssh(0, "ip route").count("default") == 0
+    assert standing.ssh(0, f"exec 3<>/dev/tcp/{labengine.HOST}/{labengine.PORT} && echo reached") == "reached\n"
+
+
+def test_up_leaves_a_lab_alone_that_is_up(standing: Standing) -> None:
+    before, key = standing.ids(), labssh.public_key(labssh.folder(standing.root))
+    began = time.monotonic()
+    again = lab.up(standing.root, standing.log, registry=standing.registry)
+    assert time.monotonic() - began < 10
+    assert again == lab.machines(standing.root) == standing.machines
+    assert (standing.ids(), labssh.public_key(labssh.folder(standing.root))) == (before, key)
+
+
+def test_a_lab_that_is_up_with_another_store_is_not_used(standing: Standing) -> None:
+    (other,) = {*labengine.STORES} - {standing.store}
+    before = standing.ids()
+    with (
+        pytest.raises(TandemError, match=f"image store {standing.store} is up"),
+        lab.standing(standing.root, other, standing.log, registry=standing.registry),
+    ):
+        pytest.fail("it was used")
+    assert standing.ids() == before
+
+
+def test_nobody_else_can_read_the_keys_and_the_person_s_own_ssh_is_as_it_was(standing: Standing) -> None:
+    folder = labssh.folder(standing.root)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert (folder / labssh.KEY).stat().st_mode & 0o777 == 0o600
+    # Without the lab's ssh no key fits.
+    options = ["-F", "/dev/null", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no"]
+    options += ["-o", "UserKnownHostsFile=/dev/null"]
+    with pytest.raises(procs.ProgramError, match="Permission denied"):
+        procs.capture([labssh.check(), *options, f"root@{standing.machines[0].address}", "true"])
+
+
+ENDED_EARLY = """
+import sys
+from pathlib import Path
+from pipeline import lab
+from pipeline.log import NullLog, wait_until
+lab.up(Path(sys.argv[1]), NullLog(), registry="127.0.0.1:1", count=1)
+"""
+
+
+def ended_early(root: Path, how: signal.Signals) -> int:
+    """Begin `up`, and end it by a signal as soon as its first machine is there; returns its status."""
+    process = subprocess.Popen([sys.executable, "-c", ENDED_EARLY, str(root)], cwd=REPOSITORY)
+    deadline = time.monotonic() + 120
+    while not left(root)["containers"]:
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(how)
+    return process.wait(60)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Iterator[Path]:
+    """A checkout whose lab is gone afterwards."""
+    made = checkout(tmp_path / "checkout")
+    yield made
+    lab.down(made)
+
+
+def test_an_interrupted_up_leaves_nothing(root: Path) -> None:
+    assert ended_early(root, signal.SIGINT) != 0
+    assert left(root) == NOTHING
+    assert not labssh.folder(root).exists()
+
+
+def test_what_a_killed_up_left_is_no_lab_and_the_next_up_replaces_it(root: Path) -> None:
+    assert ended_early(root, signal.SIGKILL) == -signal.SIGKILL
+    assert lab.down(root) != []
+    ended_early(root, signal.SIGKILL)
+    key = labssh.public_key(labssh.folder(root))
+    (machine,) = lab.up(root, NullLog(), registry="127.0.0.1:1", count=1)
+    assert machine.name == "spark-1"
+    assert lab.machines(root) == (machine,)
+    assert key in ("", labssh.public_key(labssh.folder(root))) or lab.looks(root)[0].engine
+
+
+def test_a_machine_ends_with_its_engine_and_the_lab_is_no_whole_one(root: Path) -> None:
+    machines = lab.up(root, NullLog(), registry="127.0.0.1:1")
+    procs.capture(["ssh", machines[1].address, "pkill dockerd"], env=lab.environment(root))
+    container = engine.client().containers.get(labengine.called(lab.identity(root), "spark-2"))
+    assert container.wait(timeout=30)["StatusCode"] == 1
+    # The engine's list of containers comes a moment later.
+    assert wait_until(lambda: lab.machines(root) == (), what="the list", within=10, every=0.2, log=NullLog())
+    assert [look.engine != "" for look in lab.looks(root)] == [True, False]
+    assert len(lab.up(root, NullLog(), registry="127.0.0.1:1")) == 2
+
+
+def test_down_says_what_it_removed_and_the_second_time_nothing(root: Path) -> None:
+    lab.up(root, NullLog(), registry="127.0.0.1:1", count=1)
+    removed = lab.down(root)
+    assert [said.split()[0] for said in removed] == ["container", "container", "volume", "network", "keys"]
+    assert (left(root), lab.down(root), lab.machines(root)) == (NOTHING, [], ())
+    assert not labssh.folder(root).exists()
+    with pytest.raises(TandemError, match="no lab is up"):
+        lab.environment(root)

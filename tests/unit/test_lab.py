@@ -1,0 +1,203 @@
+"""The lab, as far as it starts nothing."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline import lab, labengine, labimage, labssh
+from pipeline.commands import lab as command
+from pipeline.errors import ConfigError, HostError, TandemError
+from pipeline.lab import Look, Machine
+from pipeline.lockeddebs import LAB, REGISTRY, Wanted
+from pipeline.log import NullLog
+
+ROOT = Path(__file__).parents[2]
+MACHINES = (
+    Machine("spark-1", "172.20.0.2", "ssh://root@172.20.0.2", "overlay2"),
+    Machine("spark-2", "", "", "overlay2"),
+)
+
+
+def test_ssh_takes_the_lab_s_files_for_its_machines_and_the_person_s_own_for_all_others(tmp_path: Path) -> None:
+    text = labssh.config(tmp_path / "a b", {"172.20.0.2": "k1", "172.20.0.3": "k2"})
+    ours, others = text.split("Host * ")
+    assert ours.startswith("Host 172.20.0.2 172.20.0.3\n")
+    assert f'IdentityFile "{tmp_path}/a b/id_ed25519"' in ours
+    assert "StrictHostKeyChecking yes" in ours
+    assert "IdentityAgent none" in ours
+    assert others.splitlines()[0] == "!172.20.0.2 !172.20.0.3"
+    assert [line.strip() for line in others.splitlines()[1:]] == [
+        "Include ~/.ssh/config",
+        "Include /etc/ssh/ssh_config",
+    ]
+
+
+def test_the_files_of_ssh_are_the_owner_s_alone(tmp_path: Path) -> None:
+    labssh.write(tmp_path, "/usr/bin/ssh", {"172.20.0.2": "ssh-ed25519 AAAA"})
+    assert (tmp_path / "known_hosts").read_text() == "172.20.0.2 ssh-ed25519 AAAA\n"
+    script = tmp_path / "bin/ssh"
+    assert script.read_text() == f'#!/bin/sh\nexec /usr/bin/ssh -F {tmp_path}/config "$@"\n'
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.rglob("*") if path.is_file()}
+    assert modes == {"known_hosts": 0o600, "config": 0o600, "ssh": 0o700}
+
+
+def program(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_the_machine_s_own_ssh_is_found_behind_that_of_a_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrapper = program(tmp_path / "artifacts/lab/bin/ssh")
+    real = program(tmp_path / "real/ssh")
+    program(tmp_path / "real/ssh-keygen")
+    monkeypatch.setenv("PATH", f"{wrapper.parent}:{real.parent}")
+    assert labssh.check() == str(real)
+
+
+def test_no_ssh_is_said_with_the_package_that_brings_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(HostError) as caught:
+        labssh.check()
+    assert "openssh-client" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("store", "snapshotter", "driver"), [("containerd", True, "overlayfs"), ("overlay2", False, "overlay2")]
+)
+def test_an_engine_is_told_its_store_and_that_the_registry_has_no_tls(
+    store: str, snapshotter: bool, driver: str
+) -> None:
+    said = json.loads(labengine.daemon(store))
+    assert said["features"] == {"containerd-snapshotter": snapshotter}
+    assert said["storage-driver"] == driver
+    assert said["insecure-registries"] == ["registry.lab:5000"]
+
+
+def test_each_checkout_has_a_lab_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    assert lab.identity(tmp_path / "a") != lab.identity(tmp_path / "b")
+    assert lab.identity(tmp_path / "a") == lab.identity(tmp_path / "link")
+    assert labengine.called("abc", "spark-1") == "tandem-lab-abc-spark-1"
+
+
+def test_the_image_s_name_follows_from_the_packages_and_from_what_is_laid_over_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locked = LAB.read(ROOT)
+    name = labimage.tag(locked)
+    assert re.fullmatch(r"tandem/lab:[0-9a-f]{12}", name)
+    assert labimage.tag(locked[::-1]) == name
+    assert labimage.tag(locked[1:]) != name
+    for file, _ in labimage.FILES.values():
+        (tmp_path / file).write_bytes((labimage.PROBES / file).read_bytes())
+    monkeypatch.setattr(labimage, "PROBES", tmp_path)
+    assert labimage.tag(locked) == name
+    (tmp_path / "start").write_text("exec sleep infinity\n")
+    assert labimage.tag(locked) != name
+
+
+@pytest.mark.parametrize("wanted", [LAB, REGISTRY])
+def test_a_lock_holds_what_is_asked_for_on_both_kinds_of_machine(wanted: Wanted) -> None:
+    locked = wanted.read(ROOT)
+    for arch in ("amd64", "arm64"):
+        assert set(wanted.packages) <= {deb.name for deb in locked if deb.arch in (arch, "all")}
+
+
+def test_a_lock_that_is_not_there_or_none_is_a_matter_of_configuration(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"lockfiles/lab.debs.txt: not a lock"):
+        LAB.read(tmp_path)
+    with pytest.raises(ConfigError, match="there is no such lock"):
+        LAB.lock(tmp_path, "frozen", NullLog())
+
+
+def test_a_machine_for_which_nothing_is_locked_is_refused() -> None:
+    locked = [deb for deb in LAB.read(ROOT) if deb.arch == "all"]
+    with pytest.raises(HostError, match="nothing is locked for"):
+        LAB.of_this_machine(locked, hint="")
+
+
+def test_a_wrong_store_and_a_wrong_number_are_refused_before_anything_starts(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--store zfs"):
+        lab.up(tmp_path, NullLog(), store="zfs")
+    with pytest.raises(ConfigError, match="--machines 99"):
+        lab.up(tmp_path, NullLog(), count=99)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_lab_has_no_environment(tmp_path: Path) -> None:
+    with pytest.raises(TandemError, match="no lab is up"):
+        lab.environment(tmp_path)
+
+
+def test_the_lab_s_ssh_comes_first_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin")
+    labssh.folder(tmp_path).mkdir(parents=True)
+    labssh.write(labssh.folder(tmp_path), "/usr/bin/ssh", {"172.20.0.2": "k"})
+    assert lab.environment(tmp_path) == {"PATH": f"{tmp_path}/artifacts/lab/bin:/usr/bin"}
+
+
+def test_ps_shows_a_row_a_machine() -> None:
+    looks = (Look(MACHINES[0], "running", "26.1.5"), Look(MACHINES[1], "exited", ""))
+    answer = command.as_json(looks, "/c/artifacts/lab/bin")
+    assert answer == {
+        "schema": 1,
+        "registry": "registry.lab:5000",
+        "path": "/c/artifacts/lab/bin",
+        "machines": [
+            {
+                "name": "spark-1", "address": "172.20.0.2", "endpoint": "ssh://root@172.20.0.2",
+                "store": "overlay2", "engine": "26.1.5", "state": "running",
+            },
+            {"name": "spark-2", "address": "", "endpoint": "", "store": "overlay2", "engine": "", "state": "exited"},
+        ],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "what shall it do?"),
+        (["upp"], "doit lab upp: what shall it do?"),
+        (["up", "now"], "takes no 'now' after 'up'"),
+        (["up", "--json"], "doit lab up has no option --json"),
+        (["down", "--store", "overlay2"], "doit lab down has no option --store"),
+        (["ps", "--machines", "3"], "doit lab ps has no option --machines"),
+    ],
+)
+def test_words_that_the_command_does_not_know_are_refused(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.Lab().parse_execute(words) == 3
+    assert said in capsys.readouterr().err
+
+
+def test_progress_is_said_from_time_to_time_where_there_is_no_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = command.Shown()
+    monkeypatch.setattr(command, "EVERY", 0)
+    shown.progress("spark-1", 2, 8, "s")
+    monkeypatch.setattr(command, "EVERY", 3600)
+    shown.progress("spark-1", 3, 8, "s")
+    shown.line("done")
+    shown.close()
+    first, second = capsys.readouterr().err.splitlines()
+    assert "spark-1" in first
+    assert second == "done"
+
+
+def test_progress_is_drawn_over_itself_in_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    shown = command.Shown()
+    shown.progress("spark-1", 2, 8, "s")
+    shown.line("done")
+    drawn, rest = capsys.readouterr().err.split("\r\x1b[K")[1:]
+    assert "spark-1" in drawn
+    assert rest == "done\n"
