@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pipeline import claims, store
+from pipeline.check_tasks import EMULATION
 from pipeline.config import Config
 from pipeline.errors import TandemError
 from pipeline.graph.task import Claim, Inputs, Json, Outputs, Run, Task
-from pipeline.image_tasks import EMULATION, keep, lock_mode
+from pipeline.image_tasks import keep, lock_mode
 from pipeline.lockeddebs import LAB, REGISTRY, Wanted
 from pipeline.models import Cluster, Serve
 

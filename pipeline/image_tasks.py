@@ -1,21 +1,18 @@
 """The tasks of an image: for each stage its inputs, its upstream, and what its result claims of the world."""
 
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from pipeline import claims, engine, lockfile, store
+from pipeline import check_tasks, claims, engine, lockfile, store
 from pipeline.config import Config
 from pipeline.graph.task import Claim, Inputs, Json, Outputs, Run, Task
 from pipeline.models import CombinedImage, Image
 from pipeline.request import request
 
-PROBES = ("pipeline/probes/python_facts.py", "pipeline/probes/launcher_facts.sh")
 COMPILER = "pipeline/probes/bytecode.py"
 NODE_SCRIPT = "dockerfiles/cpu/files/workspace/vllm/run-cluster-node.sh"
-EMULATION = "pipeline/probes/emulation/**"
 
 
 def tasks(config: Config, name: str, image: Image) -> Iterator[Task]:
@@ -25,8 +22,10 @@ def tasks(config: Config, name: str, image: Image) -> Iterator[Task]:
     yield _underlay(config, name) if combined else _base(config, name)
     yield _wheels(config, name, combined=combined)
     yield _build(config, name, image)
-    yield _smoke(config, name, image)
+    yield check_tasks.smoke(config, name, image)
     yield _push(config, name, image)
+    if image.smoke.launcher:
+        yield check_tasks.launcher(config, name, image)
 
 
 def lock_mode() -> str:
@@ -176,50 +175,6 @@ def _build(config: Config, name: str, image: Image) -> Task:
     )
 
 
-def _smoke(config: Config, name: str, image: Image) -> Task:
-    folder = f"dockerfiles/{name}"
-    asked = image.smoke
-
-    def run(run: Run) -> Outputs:
-        from pipeline import smoke
-
-        locked = lockfile.read(name, config.root)
-        digest = str(run.upstream[f"build:{name}"]["digest"])
-        report = config.root / "artifacts" / "smoke" / f"{name}.json"
-        try:
-            smoked = smoke.run(digest, name, image, locked.versions, config.root / folder, run.log, locked.inside)
-        except smoke.SmokeError as error:
-            _write_json(report, error.report)
-            raise
-        _write_json(report, smoked.report)
-        return {"digest": digest, "report": smoked.report}
-
-    return Task(
-        name=f"smoke:{name}",
-        doc=f"what {name} promises, checked in containers of its platform",
-        inputs=Inputs(
-            files=(*([f"{folder}/{asked.config}/**"] if asked.config else []), *PROBES, EMULATION),
-            params={
-                "imports": list(asked.imports),
-                "architectures": list(asked.architectures),
-                "config": asked.config,
-                "ray": asked.ray,
-                "launcher": asked.launcher,
-                "without": list(asked.without),
-                "workdir": image.workdir,
-                "aliases": [[alias.name, alias.version] for alias in image.aliases],
-                "distributions": list(image.distributions),
-            },
-            tools=(f"emulator {image.platform}",),
-            code=("pipeline.smoke",),
-        ),
-        needs=(f"lock:{name}", f"build:{name}"),
-        run=run,
-        # A verdict on bytes that are gone is no use to anybody: what follows needs the image.
-        world=lambda outputs: (claims.image(str(outputs["digest"])),),
-    )
-
-
 def _push(config: Config, name: str, image: Image) -> Task:
     target = config.pipeline.registry
     repository = f"{target.repository}/{name}"
@@ -291,8 +246,3 @@ def keep(made: Path, place: Path) -> None:
     if place.is_dir():
         shutil.rmtree(place)
     made.replace(place)
-
-
-def _write_json(file: Path, value: Json) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(value, indent=1, sort_keys=True) + "\n", encoding="utf-8")

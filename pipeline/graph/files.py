@@ -52,7 +52,7 @@ def canonical(value: Json) -> str:
 
 def folder_name(task: str) -> str:
     """The name of a task's folder below artifacts/: `build:cpu` is `build-cpu`."""
-    return task.replace(":", "-").replace("/", "-")
+    return task.replace(":", "-", 1).replace(":", "+").replace("/", "-")
 
 
 def not_writable(path: Path, error: OSError) -> HostError:

@@ -1,0 +1,52 @@
+"""A pushed image on the lab's two machines, driven as launch-cluster.sh of every era drives it."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from pipeline import lab, labengine, procs
+from pipeline.checks import eras
+from pipeline.checks.stations import Endpoint
+from pipeline.errors import ConfigError
+from pipeline.lab import Machine
+from pipeline.log import Log, step
+from pipeline.models import Image
+from pipeline.smoke import Smoked
+
+PULL_WITHIN = 1800
+
+
+def run(root: Path, digest: str, name: str, image: Image, address: str, repository: str, log: Log) -> Smoked:
+    """Check the image that the registry at `address` has as `repository`@`digest`.
+
+    The lab that is up is used, or one is brought up and taken down again. Raises as eras.run() and lab.standing(), and
+    ConfigError for a lab of one machine.
+    """
+    there = lab.machines(root)
+    store = there[0].store if there else labengine.STORES[0]
+    with lab.standing(root, store, log, registry=address) as machines:
+        if len(machines) < eras.NODES:
+            raise ConfigError("the lab has one machine, and a cluster needs two", hint="./doitw lab up --machines 2")
+        nodes = machines[: eras.NODES]
+        reference = f"{labengine.REGISTRY}/{repository}@{digest}"
+        with step(log, f"both machines pull {reference}"):
+            _pull(root, nodes, reference, log)
+        endpoints = [
+            Endpoint(name=one.name, docker=_docker(one), address=one.address, image=reference) for one in nodes
+        ]
+        environment = lab.environment(root)
+        return eras.run(reference, name, image, endpoints, environment, log, substitutions=lab.SUBSTITUTIONS)
+
+
+def _docker(machine: Machine) -> tuple[str, ...]:
+    return ("docker", "--host", machine.endpoint)
+
+
+def _pull(root: Path, machines: Sequence[Machine], reference: str, log: Log) -> None:
+    environment = lab.environment(root)
+
+    def one(machine: Machine) -> None:
+        procs.run([*_docker(machine), "pull", "--quiet", reference], log=log, env=environment, within=PULL_WITHIN)
+
+    with ThreadPoolExecutor(len(machines)) as pool:
+        list(pool.map(one, machines))
