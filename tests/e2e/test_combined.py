@@ -1,0 +1,113 @@
+"""The combined image, for real: lock, build, smoke, push, deploy on an image that others publish; and every era."""
+
+import json
+import shutil
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from pipeline import cluster as clusters
+from pipeline import engine, lockfile, registry
+from pipeline.log import NullLog
+from tests import standins
+from tests.e2e.conftest import Project, free_port
+
+pytestmark = pytest.mark.timeout(3600)
+CLUSTER = "combined"
+
+
+@pytest.fixture(scope="module")
+def combined(project: Project, monkeypatch_module: pytest.MonkeyPatch) -> Iterator[Project]:
+    """The copy whose gb10 is on a stand-in, after `doit deploy:combined` has ended well."""
+    # A lock that CI would not make: the stand-in's place in a registry is another in each run.
+    monkeypatch_module.setenv("TANDEM_LOCK", "")
+    assert project.doit("registry").returncode == 0
+    folder = project.root / "dockerfiles" / "gb10"
+    image = yaml.safe_load((folder / "image.yaml").read_text())
+    image["base"]["image"] = standins.hellohal(project.registry, NullLog())
+    image["python"]["requirements"].append("uv")
+    image["smoke"]["without"] = ["earlyoom"]
+    # CPUs stand in for accelerators on the nodes.
+    image["distributions"] = ["tandem-cpu-cluster"]
+    shutil.copytree(project.root / "dockerfiles/cpu/tandem-cpu-cluster", folder / "tandem-cpu-cluster")
+    (folder / "image.yaml").write_text(yaml.safe_dump(image))
+    _add_cluster(project)
+    try:
+        answer = project.doit(f"deploy:{CLUSTER}")
+        assert answer.returncode == 0, answer.stdout[-3000:]
+        yield project
+    finally:
+        for name in (CLUSTER, f"{CLUSTER}-reference"):
+            clusters.clear(engine.client(), name)
+
+
+@pytest.fixture(scope="module")
+def monkeypatch_module() -> Iterator[pytest.MonkeyPatch]:
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
+
+
+def _add_cluster(project: Project) -> None:
+    file = project.root / "pipeline.local.yaml"
+    local = yaml.safe_load(file.read_text())
+    template = local["clusters"][local["default"]]
+    serve = {**template["serve"], "port": free_port()}
+    local["clusters"][CLUSTER] = {**template, "image": "gb10", "serve": serve}
+    file.write_text(yaml.safe_dump(local))
+
+
+def test_two_ranks_over_two_nodes_answer_from_the_combined_image(combined: Project) -> None:
+    deployed = combined.record(f"deploy:{CLUSTER}")
+    assert [node["ranks"] for node in deployed["nodes"]] == [[0], [1]]
+    assert deployed["digest"] == combined.record("build:gb10")["digest"]
+    assert deployed["executor"] == "ray"
+
+
+def test_every_layer_of_the_base_is_as_it_was(combined: Project) -> None:
+    locked = lockfile.read("gb10", combined.root)
+    assert locked.reading is not None
+    repository, _, digest = locked.base.partition("/")[2].partition("@")
+    base = registry.manifest(combined.registry, repository, digest)
+    made = registry.manifest(combined.registry, "tandem/gb10", combined.record("push:gb10")["digest"])
+    assert base is not None
+    assert made is not None
+    layers = [layer["digest"] for layer in base.value["layers"]]
+    assert [layer["digest"] for layer in made.value["layers"]][: len(layers)] == layers
+
+
+def test_what_was_inside_is_in_the_lock_and_what_was_added_is_nothing_of_it(combined: Project) -> None:
+    locked = lockfile.read("gb10", combined.root)
+    assert locked.inside["vllm"].startswith("0.17.1rc1")
+    assert "ray" not in locked.inside
+    added = {wheel.name for wheel in locked.wheels}
+    assert {"ray", "uv"} <= added
+    assert not added & locked.inside.keys()
+    report = json.loads((combined.root / "artifacts/smoke/gb10.json").read_text())
+    assert {check["outcome"] for check in report["checks"].values()} == {"ok"}
+
+
+def test_what_the_image_did_before_is_kept_as_a_program(combined: Project) -> None:
+    made = combined.record("build:gb10")["digest"]
+    container = engine.client().containers.create(made, ["true"])
+    try:
+        chunks, _ = container.get_archive("/usr/local/bin/tandem-serve")
+        assert b"exec /app/entrypoint.sh" in b"".join(chunks)
+    finally:
+        container.remove(force=True)
+    assert not engine.image("local", made)["Config"].get("Entrypoint")
+
+
+def test_a_second_deploy_only_looks(combined: Project) -> None:
+    assert combined.doit(f"deploy:{CLUSTER}").returncode == 0
+    assert set(combined.ends().values()) == {"skipped"}
+
+
+def test_launchers_of_every_era_drive_it_on_two_machines(combined: Project) -> None:
+    combined.doit("down", CLUSTER)
+    answer = combined.doit("smoke:gb10:launcher")
+    assert answer.returncode == 0, answer.stdout[-3000:]
+    report = json.loads((combined.root / "artifacts/smoke/gb10.launcher.json").read_text())
+    assert {name: check["outcome"] for name, check in report["checks"].items()} == dict.fromkeys(
+        ("era A", "era A, mods", "era B", "era C", "era D"), "ok"
+    )
