@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from pipeline import claims, lockfile
+from pipeline import claims
 from pipeline.config import Config
 from pipeline.graph.task import Inputs, Json, Outputs, Run, Task
 from pipeline.models import Image
@@ -18,6 +18,7 @@ def smoke(config: Config, name: str, image: Image) -> Task:
     asked = image.smoke
 
     def run(run: Run) -> Outputs:
+        from pipeline import lockfile
         from pipeline import smoke as stage
 
         locked = lockfile.read(name, config.root)

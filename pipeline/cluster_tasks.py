@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pipeline import claims, store
+from pipeline import claims
 from pipeline.check_tasks import EMULATION
 from pipeline.config import Config
 from pipeline.errors import TandemError
@@ -46,6 +46,8 @@ def _debs_lock(config: Config, wanted: Wanted, doc: str) -> Task:
     mode = lock_mode()
 
     def run(run: Run) -> Outputs:
+        from pipeline import store
+
         wanted.lock(config.root, mode, run.log)
         return {"sha256": store.digest(config.root / wanted.path)}
 

@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from pipeline import check_tasks, claims, engine, lockfile, store
+from pipeline import check_tasks, claims, engine
 from pipeline.config import Config
 from pipeline.graph.task import Claim, Inputs, Json, Outputs, Run, Task
 from pipeline.models import CombinedImage, Image
@@ -37,7 +37,7 @@ def _lock(config: Config, name: str, image: Image) -> Task:
     mode = lock_mode()
 
     def run(run: Run) -> Outputs:
-        from pipeline import lock
+        from pipeline import lock, lockfile, store
 
         made = lock.make(name, image, config.root, mode, run.log)
         paths = lockfile.files(name, on_image=isinstance(image, CombinedImage)).values()
@@ -59,7 +59,7 @@ def _lock(config: Config, name: str, image: Image) -> Task:
 
 def _base(config: Config, name: str) -> Task:
     def run(run: Run) -> Outputs:
-        from pipeline import base
+        from pipeline import base, lockfile
 
         made = base.make(lockfile.read(name, config.root), run.scratch, run.log)
         keep(run.scratch / "rootfs.tar", _rootfs(config, made))
@@ -79,7 +79,7 @@ def _base(config: Config, name: str) -> Task:
 
 def _underlay(config: Config, name: str) -> Task:
     def run(run: Run) -> Outputs:
-        from pipeline import underlay
+        from pipeline import lockfile, underlay
 
         made = underlay.make(lockfile.read(name, config.root), run.scratch, run.log)
         keep(run.scratch / underlay.LIST, _paths(config, made))
@@ -104,7 +104,7 @@ def _wheels(config: Config, name: str, *, combined: bool) -> Task:
     below = f"base:{name}"
 
     def run(run: Run) -> Outputs:
-        from pipeline import underlay, wheels
+        from pipeline import lockfile, underlay, wheels
 
         present = underlay.read(_paths(config, run.upstream[below])) if combined else wheels.NOTHING
         made = wheels.make(lockfile.read(name, config.root), run.scratch / "layers", run.log, present)
@@ -133,7 +133,7 @@ def _build(config: Config, name: str, image: Image) -> Task:
     folder = f"dockerfiles/{name}"
 
     def run(run: Run) -> Outputs:
-        from pipeline import build
+        from pipeline import build, lockfile
 
         below = _paths if isinstance(image, CombinedImage) else _rootfs
         parts = build.Parts(
@@ -180,7 +180,7 @@ def _push(config: Config, name: str, image: Image) -> Task:
     repository = f"{target.repository}/{name}"
 
     def run(run: Run) -> Outputs:
-        from pipeline import push
+        from pipeline import lockfile, push
 
         digest = str(run.upstream[f"smoke:{name}"]["digest"])
         tag = lockfile.read(name, config.root).cutoff

@@ -3,11 +3,13 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pipeline import debs, lockfile
-from pipeline.debs import Deb
 from pipeline.errors import ConfigError, HostError
 from pipeline.log import Log
+
+if TYPE_CHECKING:
+    from pipeline.debs import Deb
 
 ARCHITECTURES = ("amd64", "arm64")
 
@@ -26,7 +28,7 @@ class Wanted:
         """The lock's file below the root."""
         return Path(f"lockfiles/{self.name}.debs.txt")
 
-    def lock(self, root: Path, mode: str, log: Log) -> tuple[Deb, ...]:
+    def lock(self, root: Path, mode: str, log: Log) -> "tuple[Deb, ...]":
         """The lock for all architectures; made anew if `mode` (TANDEM_LOCK) asks for it.
 
         Raises ConfigError if it is not there and `mode` is "frozen".
@@ -35,7 +37,7 @@ class Wanted:
             return self.read(root)
         if mode == "frozen":
             raise ConfigError(f"{self.path}: there is no such lock", hint="restore it with `git checkout`")
-        from pipeline import aptroot
+        from pipeline import aptroot, lockfile
 
         found: list[Deb] = []
         for arch in ARCHITECTURES:
@@ -47,8 +49,10 @@ class Wanted:
         part.replace(root / self.path)
         return self.read(root)
 
-    def read(self, root: Path) -> tuple[Deb, ...]:
+    def read(self, root: Path) -> "tuple[Deb, ...]":
         """The committed lock. Raises ConfigError if it is not there or not a lock."""
+        from pipeline import lockfile
+
         try:
             return lockfile.debs((root / self.path).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
@@ -56,8 +60,10 @@ class Wanted:
                 f"{self.path}: not a lock of packages: {error}", hint="restore it with `git checkout`"
             ) from error
 
-    def of_this_machine(self, locked: Sequence[Deb], *, hint: str) -> list[Deb]:
+    def of_this_machine(self, locked: "Sequence[Deb]", *, hint: str) -> "list[Deb]":
         """What is locked for this machine's architecture. Raises HostError with the hint if that is nothing."""
+        from pipeline import debs
+
         own = debs.machine()
         if not any(deb.arch == own for deb in locked):
             raise HostError(f"{self.path}: nothing is locked for {own}", hint=hint)
