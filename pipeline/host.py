@@ -53,6 +53,7 @@ def look() -> list[Need]:
         # A kernel elsewhere cannot be looked at from here; smoke finds out.
         *(_emulation(platform) for platform in foreign(info) if is_local(where)),
         _certificates(),
+        _program("ssh client", "ssh", "openssh-client"),
         _program("mmdebstrap", "mmdebstrap", "mmdebstrap"),
         _program("arch-test", "arch-test", "arch-test"),
         Need(

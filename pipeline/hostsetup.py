@@ -26,6 +26,7 @@ PACKAGES = {
     "engine": ("docker.io", "containerd", "iptables"),
     "emulation": ("qemu-user", "qemu-user-binfmt"),
     "CA certificates": ("ca-certificates",),
+    "ssh client": ("openssh-client",),
     "mmdebstrap": ("mmdebstrap",),
     "arch-test": ("arch-test",),
     "debian-archive-keyring": ("debian-archive-keyring",),
