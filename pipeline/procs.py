@@ -36,15 +36,16 @@ def run(
     cwd: Path | None = None,
     within: float = 3600,
     quiet: bool = False,
+    tidying: bool = False,
 ) -> str:
     """Run a program to its end, its output line by line in the log; returns that output (stdout and stderr).
 
-    `env` is laid over this process's environment. `within` is in seconds.
-    Raises ProgramError on a non-zero status, HostError if the program is not there, TandemError when it
-    runs too long, Cancelled after cancel().
+    `env` is laid over this process's environment. `within` is in seconds. What takes away what was made elsewhere is
+    `tidying`: it runs after cancel() too. Raises ProgramError on a non-zero status, HostError if the program is not
+    there, TandemError when it runs too long, Cancelled after cancel().
     """
     log.line("$ " + shlex.join(argv))
-    process = _start(argv, env, cwd, merged=True)
+    process = _start(argv, env, cwd, merged=True, tidying=tidying)
     lines: list[str] = []
     timer = threading.Timer(within, _kill, (process,))
     timer.start()
@@ -114,9 +115,15 @@ def cancelled() -> bool:
 
 
 def _start(
-    argv: Sequence[str], env: Mapping[str, str] | None, cwd: Path | None, *, merged: bool, piped: bool = False
+    argv: Sequence[str],
+    env: Mapping[str, str] | None,
+    cwd: Path | None,
+    *,
+    merged: bool,
+    piped: bool = False,
+    tidying: bool = False,
 ) -> subprocess.Popen[str]:
-    if _cancelled.is_set():
+    if _cancelled.is_set() and not tidying:
         raise Cancelled("interrupted")
     try:
         process = subprocess.Popen(

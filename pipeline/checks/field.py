@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -67,9 +67,10 @@ def prepared(
     if any(emulated):
         platform = _shown(stations[0], "{{.Os}}/{{.Architecture}}")
         stations = [Station(machine, {**env, "DOCKER_DEFAULT_PLATFORM": platform}, log) for machine in machines]
-    volumes: list[str] = []
-    try:
-        shims = [_shim(station, volumes) if any(emulated) else () for station in stations]
+    with ExitStack() as tidying:
+        for station in stations:
+            tidying.callback(station.clear)
+        shims = [_shim(station, tidying) if any(emulated) else () for station in stations]
         notes = [*known, *_notes(emulated=any(emulated))]
         terms = _terms(stations, [("--label", OURS, *shim, *arguments) for shim in shims], notes)
         yield Field(
@@ -80,11 +81,6 @@ def prepared(
             closed=any(TOKEN.search(word) for word in arguments),
             substitutions=tuple(dict.fromkeys(notes)),
         )
-    finally:
-        for station in stations:
-            station.clear()
-            for volume in volumes:
-                station.docker(["volume", "rm", "--force", volume])
 
 
 def _notes(*, emulated: bool) -> Iterator[str]:
@@ -162,10 +158,11 @@ def _emulated(station: Station) -> bool:
     return architecture != engine
 
 
-def _shim(station: Station, volumes: list[str]) -> tuple[str, ...]:
+def _shim(station: Station, tidying: ExitStack) -> tuple[str, ...]:
     """Bring what Ray needs under an emulator to a machine; returns the operator's docker arguments that use it."""
     volume = f"tandem-eras-{uuid4().hex[:8]}"
-    volumes.append(volume)
+    tidying.callback(station.docker, ["volume", "rm", "--force", volume], tidying=True)
+    tidying.callback(station.clear)
     image = station.endpoint.image
     mount = f"{volume}:{SHIM}"
     try:

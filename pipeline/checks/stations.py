@@ -58,15 +58,15 @@ class Station:
         self._output = _Lines()
         self._follower: threading.Thread | None = None
 
-    def docker(self, words: Sequence[str], *, within: float = 300, quiet: bool = False) -> Said:
+    def docker(self, words: Sequence[str], *, within: float = 300, quiet: bool = False, tidying: bool = False) -> Said:
         """Run docker with these words; whatever docker says is no error, and kept from the log if `quiet`.
 
-        Raises Cancelled, HostError.
+        Raises Cancelled (unless `tidying`), HostError.
         """
         lines = _Lines(self._log, f"{self.endpoint.name}: ")
         argv = [*self.endpoint.docker, *words]
         try:
-            return Said(0, procs.run(argv, log=lines, env=self._env, within=within, quiet=quiet))
+            return Said(0, procs.run(argv, log=lines, env=self._env, within=within, quiet=quiet, tidying=tidying))
         except ProgramError as error:
             return Said(error.status, error.output)
         except (Cancelled, HostError):
@@ -116,15 +116,15 @@ class Station:
         return self.output()
 
     def clear(self) -> None:
-        """Remove every container that was started here, and its volumes."""
+        """Remove every container that was started here, with its volumes; after an interruption too."""
         if ids := self._ours():
-            self.docker(["rm", "--force", "--volumes", *ids], within=CLEARING)
+            self.docker(["rm", "--force", "--volumes", *ids], within=CLEARING, tidying=True)
         if self._follower:
             self._follower.join(CLEARING)
 
     def _ours(self) -> list[str]:
         """Containers with our label. Raises HostError."""
-        said = self.docker(["ps", "-aq", "--no-trunc", "--filter", f"label={OURS}"])
+        said = self.docker(["ps", "-aq", "--no-trunc", "--filter", f"label={OURS}"], tidying=True)
         if said.status != 0:
             raise HostError(f"{self.endpoint.name}: its Docker engine does not answer: {last(said.text)}")
         return said.text.split()

@@ -1,6 +1,7 @@
 """The launchers of every era on two machines of the lab: real Ray, real docker, real ssh."""
 
 import shutil
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from pipeline.checks.field import prepared
 from pipeline.checks.launches import NAME
 from pipeline.checks.stations import Endpoint
 from pipeline.checks.verdict import Outcome, Verdict
-from pipeline.errors import HostError
+from pipeline.errors import Cancelled, HostError
 from pipeline.lab import Machine
 from pipeline.log import NullLog
 from pipeline.smoke import SmokeError
@@ -136,8 +137,9 @@ def test_a_foreign_image_fails_in_the_eras_that_need_its_script_and_its_entrypoi
 
 def test_an_image_without_the_script_is_refused_in_docker_s_own_words(ready: Ready) -> None:
     bare = ready.changed("rm /workspace/vllm/run-cluster-node.sh")
-    assert one(ready, "era A", ready.endpoints(bare, bare)).outcome is Outcome.FAILED
-    (detail,) = one(ready, "era A", ready.endpoints(bare, bare)).details
+    verdict = one(ready, "era A", ready.endpoints(bare, bare))
+    assert verdict.outcome is Outcome.FAILED
+    (detail,) = verdict.details
     assert "./run-cluster-node.sh" in detail
     assert "no such file or directory" in detail
 
@@ -173,6 +175,20 @@ def test_a_cluster_that_somebody_runs_already_is_left_alone(ready: Ready) -> Non
         assert ready.docker(1, "ps", "-q", "--no-trunc").strip() == theirs.strip()
     finally:
         ready.docker(1, "rm", "--force", NAME)
+
+
+def test_an_interruption_leaves_nothing_on_either_machine(ready: Ready) -> None:
+    log = NullLog()
+    timer = threading.Timer(12, procs.cancel)
+    timer.start()
+    try:
+        with pytest.raises(Cancelled):
+            eras.run(ready.reference, "x", era_image.image(), ready.endpoints(), lab.environment(ready.root), log)
+    finally:
+        timer.join()
+        procs.resume()
+    assert any("run-cluster-node.sh" in line for line in log.lines)
+    assert ready.left() == []
 
 
 def test_an_address_that_is_not_the_machine_s_is_refused(ready: Ready) -> None:

@@ -27,7 +27,7 @@ class Told(Station):
         self.answers = answers
         self.asked: list[tuple[str, ...]] = []
 
-    def docker(self, words: Sequence[str], *, within: float = 300, quiet: bool = False) -> Said:
+    def docker(self, words: Sequence[str], *, within: float = 300, quiet: bool = False, tidying: bool = False) -> Said:
         self.asked.append(tuple(words))
         answer = self.answers.get(" ".join(words[:2]), self.answers.get(words[0], ""))
         return answer if isinstance(answer, Said) else Said(0, answer)
@@ -93,7 +93,9 @@ def test_an_address_that_no_interface_has_is_refused() -> None:
 
 def test_a_limit_of_files_that_cannot_be_raised_is_lowered_and_said() -> None:
     class Lower(Told):
-        def docker(self, words: Sequence[str], *, within: float = 300, quiet: bool = False) -> Said:
+        def docker(
+            self, words: Sequence[str], *, within: float = 300, quiet: bool = False, tidying: bool = False
+        ) -> Said:
             return Said(125, "error setting rlimits") if "--ulimit" in words else Said(0, facts(nofile=20000))
 
     notes: list[str] = []
