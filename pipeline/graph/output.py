@@ -18,6 +18,7 @@ from pipeline.graph.outcome import End, Outcome
 from pipeline.procs import cancelled
 
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07|[\x00-\x08\x0b-\x1f]")
+WIDEST = 160  # characters of a sign of life; the log has the whole line
 HEARTBEAT = 30.0
 TAIL = 15
 LOUD, NORMAL, QUIET = 2, 1, 0
@@ -175,7 +176,8 @@ class PlainScreen:
                 running = dict(self._running)
             if due:
                 for task, (since, text) in running.items():
-                    self._say(f"{task} | {self._now() - since:.0f} s: {text or 'works'}", at_least=QUIET)
+                    said = text if len(text) <= WIDEST else text[: WIDEST - 1] + "…"
+                    self._say(f"{task} | {self._now() - since:.0f} s: {said or 'works'}", at_least=QUIET)
 
 
 def say(out: TextIO, text: str) -> None:
