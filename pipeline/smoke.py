@@ -70,7 +70,8 @@ def run(
     with _engine() as client:
         for name in sweep(client):
             log.line(f"removed {name}, left behind by a killed run")
-        wanted = python.Wanted(image, locked, frozenset(inside))
+        overlay = folder / image.files if image.files else None
+        wanted = python.Wanted(image, locked, frozenset(inside), overlay)
         verdicts = _all(client, reference, wanted, config, _Shared(log))
     report = _report(image_name, reference, image, verdicts)
     for line in table(verdicts):

@@ -3,12 +3,12 @@
 import json
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pipeline.checks.boxes import INSIDE, Box, Said
-from pipeline.checks.verdict import emulator_crashed
+from pipeline.checks.verdict import Verdict, crash_verdict, emulator_crashed
 from pipeline.log import Log
 
 MARK = "@@tandem "
@@ -95,3 +95,10 @@ def _cause(said: Said, life: _Round) -> str:
         return f"no answer in time; its last words: {last or 'none'}"
     killed = f"signal {said.status - 128}" if said.status > 128 else f"exit status {said.status}"
     return f"the Python process died ({killed}); its last words: {last or 'none'}"
+
+
+def crashed(check: str, answers: Mapping[str, Answer], asked: Iterable[str]) -> Verdict | None:
+    """The emulator's verdict if it crashed at a question of the check and no other question shows a fault."""
+    at = [question for question in asked if answers[question].crashed]
+    failed = [question for question in asked if answers[question].error and not answers[question].crashed]
+    return crash_verdict(check, ", ".join(at), ATTEMPTS) if at and not failed else None

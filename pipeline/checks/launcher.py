@@ -9,6 +9,7 @@ from typing import Any
 from pipeline.checks.answers import ATTEMPTS, Answer, crashed
 from pipeline.checks.boxes import INSIDE, Box, BoxError, Said, Yard
 from pipeline.checks.node_script import script_faults
+from pipeline.checks.python import installed
 from pipeline.checks.verdict import Verdict, crash_verdict, emulator_crashed, judge
 
 NAME = "launcher"
@@ -110,7 +111,7 @@ def verdict(
             *_tool_faults(facts, without),
             *_path_faults(facts, answers["import:vllm"]),
         ]
-        faults += script_faults(facts)
+        faults += [*_ray_faults(facts, installed(answers, "ray")), *script_faults(facts)]
         if said.status != 0:
             faults.append(f"the shell probe ended with {said.status}: {said.text.strip()[-300:]}")
     faults += _answer_faults(answers, without)
@@ -144,6 +145,19 @@ def _tool_faults(facts: Mapping[str, str], without: Collection[str]) -> Iterator
         yield "rdma-core is not in the image: add it to the packages of its base"
 
 
+def _ray_faults(facts: Mapping[str, str], imported: str) -> Iterator[str]:
+    """A `ray` on PATH that is not the Ray that Python imports; facts name them in the order of PATH."""
+    rays = {name.removeprefix("ray:"): said for name, said in facts.items() if name.startswith("ray:")}
+    first, said = next(iter(rays.items()), ("", ""))
+    if imported and said and said.split()[-1] != imported:
+        every = ", ".join(f"{path} ({said or 'does not say its version'})" for path, said in rays.items())
+        yield (
+            f"{len(rays)} `ray` on PATH, {every}: {first} comes first, but Python imports Ray {imported}, and a cluster"
+            " of one is not joined by the other (`Version mismatch`): put the folder of the right one first on PATH in"
+            " env:, or take the other away"
+        )
+
+
 def _path_faults(facts: Mapping[str, str], vllm: Answer) -> Iterator[str]:
     wanted = "/usr/local/lib/python3.12/dist-packages"
     if not facts["vllm312"]:
@@ -164,4 +178,4 @@ def _answer_faults(answers: Mapping[str, Answer], without: Collection[str]) -> I
     if error := answers["ray-options"].error:
         yield f"`ray start` does not take the options that launchers give it: {error}"
     if error := answers["dashboard"].error:
-        yield f"Ray's dashboard is not there ({error}): require ray[default]"
+        yield f"Ray's dashboard is not there ({error}): require ray[default]; ray[cgraph] does not bring its packages"

@@ -23,11 +23,7 @@ REFUSALS = {
 def script_faults(facts: Mapping[str, str]) -> Iterator[str]:
     """What the script does otherwise than launchers expect; `facts` as the shell probe wrote them."""
     if "script" in facts:
-        there = "is not in" if facts["script"] == "missing" else "is not executable in"
-        yield (
-            f"./{SCRIPT} {there} the working folder: launchers of the first era start it there"
-            " (stat: no such file); ship it in the image's files/"
-        )
+        yield _not_there(facts)
     if "script:first" not in facts:
         return
     if "bash" not in facts["script:first"]:
@@ -37,6 +33,17 @@ def script_faults(facts: Mapping[str, str]) -> Iterator[str]:
     for call in CALLS:
         yield from _call_faults(facts, call)
     yield from _bashrc_faults(facts.get("bashrc", ""))
+
+
+def _not_there(facts: Mapping[str, str]) -> str:
+    missing = facts["script"] == "missing"
+    said = f"stat ./{SCRIPT}: no such file or directory" if missing else f"./{SCRIPT}: permission denied"
+    where = f"the working folder {facts['workdir']}"
+    return (
+        f"a launcher would stop with `{said}`: it has every node run ./{SCRIPT} in {where},"
+        f" and it {'is not there' if missing else 'cannot be executed'}; a cleared entrypoint brings no script: build"
+        " an image on top of this one (`base: {image: …}`), which puts it there, or ship it in files:"
+    )
 
 
 def _refusal_faults(facts: Mapping[str, str], call: str, what: str) -> Iterator[str]:

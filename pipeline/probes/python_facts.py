@@ -7,6 +7,10 @@ else libraries print does not matter, and if the process dies the last announced
 It runs in foreign images: the standard library only, and what a question itself is about.
 """
 
+import base64
+import csv
+import functools
+import hashlib
 import importlib
 import json
 import os
@@ -30,15 +34,67 @@ RAY_START = {
 }
 
 
-def versions(_: str) -> list[list[str]]:
-    """Every distribution on the path: name, version, folder."""
+# The files that decide which models are known, and how a model's configuration is read.
+DECIDING = re.compile(
+    r"vllm/(model_executor/models|transformers_utils)/.*\.py|transformers/(models/auto/.*|modeling_rope_utils)\.py"
+)
+
+
+@functools.cache
+def _distributions() -> list[tuple[str, str, str, Any, Any]]:
+    """Every distribution on the path, in its order: name, version, folder, metadata, and the distribution itself."""
     from importlib.metadata import distributions
 
-    return [
-        [str(found.metadata["Name"]), found.version, str(found.locate_file(""))]
-        for found in distributions()
-        if found.metadata["Name"]
-    ]
+    found = []
+    for one in distributions():
+        metadata = one.metadata
+        if "Name" in metadata:
+            found.append((str(metadata["Name"]), str(metadata["Version"]), str(one.locate_file("")), metadata, one))
+    return found
+
+
+def versions(_: str) -> list[list[str]]:
+    """Every distribution on the path: name, version, folder."""
+    return [[name, version, folder] for name, version, folder, _, _ in _distributions()]
+
+
+def requirements(_: str) -> dict[str, Any]:
+    """The interpreter's version, and every distribution: name, version, folder, what it wants, its extras."""
+    return {
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "distributions": [
+            [name, version, folder, one.requires or [], metadata.get_all("Provides-Extra") or []]
+            for name, version, folder, metadata, one in _distributions()
+        ],
+    }
+
+
+def changed(_: str) -> list[list[Any]]:
+    """Deciding files that are not as their distribution installed them: name, version, path, whether it is there.
+
+    A file without a hash, as editable installs have them, and a distribution without a RECORD are not judged.
+    """
+    found: list[list[Any]] = []
+    for name, version, _, _, one in _distributions():
+        if name.startswith(("vllm", "transformers")):
+            found += [[name, version, path, there] for path, there in _changed(one)]
+    return found
+
+
+def _changed(one: Any) -> list[tuple[str, bool]]:
+    found = []
+    for row in csv.reader((one.read_text("RECORD") or "").splitlines()):
+        if len(row) < 2 or "=" not in row[1] or not DECIDING.fullmatch(row[0]):
+            continue
+        algorithm, _, written = row[1].partition("=")
+        path = Path(str(one.locate_file(row[0])))
+        if not path.is_file():
+            found.append((str(path), False))
+        elif algorithm in hashlib.algorithms_available:
+            digest = hashlib.new(algorithm, path.read_bytes()).digest()
+            if base64.urlsafe_b64encode(digest).rstrip(b"=").decode() != written.rstrip("="):
+                found.append((str(path), True))
+    return found
 
 
 def import_module(name: str) -> dict[str, str]:
@@ -57,7 +113,9 @@ def library(name: str) -> str:
 
 
 def registry(architecture: str) -> dict[str, Any]:
-    """What vLLM's own registry says of an architecture: listed, inspected, loaded; if not, where its file is."""
+    """What vLLM's own registry says of an architecture: listed, inspected, loaded; if not, where its file and its model
+    are.
+    """
     module: Any = importlib.import_module("vllm.model_executor.models.registry")
     # vLLM inspects a class in a process of its own so as not to initialise CUDA in this one; nothing here minds, and
     # that process would import torch and vLLM again for every class.
@@ -71,7 +129,7 @@ def registry(architecture: str) -> dict[str, Any]:
         "listed": architecture in module.ModelRegistry.get_supported_archs(),
     }
     if not found["listed"]:
-        return {**found, "files": _defining(file.parent, architecture)}
+        return {**found, "files": _defining(file.parent, architecture), "main": _main(module, architecture)}
     try:
         models[architecture].inspect_model_cls()
         loaded = models[architecture].load_model_cls()
@@ -79,6 +137,13 @@ def registry(architecture: str) -> dict[str, Any]:
         traceback.print_exc()
         return {**found, "fails": f"{type(error).__name__}: {error}"}
     return {**found, "loaded": f"{loaded.__module__}.{loaded.__qualname__}"}
+
+
+def _main(module: Any, architecture: str) -> list[str]:
+    """The listed models that an architecture of multi-token prediction heads belongs to."""
+    begin, heads, _ = architecture.partition("MTP")
+    listed = module.ModelRegistry.get_supported_archs()
+    return sorted(name for name in listed if heads and name.startswith(f"{begin}For"))
 
 
 def _defining(folder: Path, class_name: str) -> list[str]:
@@ -129,6 +194,8 @@ def dashboard(_: str) -> str:
 
 QUESTIONS: dict[str, Callable[[str], Any]] = {
     "versions": versions,
+    "requirements": requirements,
+    "changed": changed,
     "library": library,
     "import": import_module,
     "registry": registry,

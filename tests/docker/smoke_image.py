@@ -13,6 +13,8 @@ import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from docker import DockerClient
+
 from pipeline import procs
 
 ROOT = Path(__file__).parents[2]
@@ -107,10 +109,35 @@ def tar_of(files: dict[str, str], mode: int = 0o755) -> bytes:
     return raw.getvalue()
 
 
-def dist_info(name: str, version: str) -> dict[str, str]:
+def dist_info(name: str, version: str, requires: Sequence[str] = ()) -> dict[str, str]:
     """The metadata of an installed distribution."""
     folder = f"{SITE}/{name.replace('-', '_')}-{version}.dist-info"
-    return {f"{folder}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"}
+    wants = "".join(f"Requires-Dist: {wish}\n" for wish in requires)
+    return {f"{folder}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{wants}"}
+
+
+def load(client: DockerClient, reference: str) -> str:
+    """Put the image into the engine; its id."""
+    changes = [*(f"ENV {entry}" for entry in ENV), "WORKDIR /workspace/vllm"]
+    repository, _, tag = reference.rpartition(":")
+    client.api.import_image_from_data(rootfs(), repository=repository, tag=tag, changes=changes)
+    return str(client.images.get(reference).id)
+
+
+def changed(
+    client: DockerClient, image: str, reference: str, command: str, instructions: Sequence[str], files: dict[str, str]
+) -> str:
+    """An image from another one: files added, then a shell command run in it, Dockerfile instructions; its id."""
+    container = client.containers.create(image, ["bash", "-c", command])
+    try:
+        container.put_archive("/", tar_of(files))
+        container.start()
+        assert container.wait()["StatusCode"] == 0
+        repository, _, tag = reference.rpartition(":")
+        client.api.commit(str(container.id), repository, tag, changes=list(instructions) or None)
+    finally:
+        container.remove(force=True)
+    return str(client.images.get(reference).id)
 
 
 def rootfs() -> bytes:

