@@ -25,11 +25,6 @@ DIST_PACKAGES = "/usr/local/lib/python3.12/dist-packages"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 ROOT = ("", "root", "0", "0:0", "root:root")
 OLDEST = (3, 11)
-COMMANDS = (
-    "bash", "sleep", "mkdir", "touch", "chmod", "cat", "rm", "grep", "sed", "python3", "vllm", "ray", "git", "curl",
-    "patch", "uv", "pip", "earlyoom",
-)  # fmt: skip
-"""What a reading says the place of in `programs`, for `lacking` to be complete."""
 # Programs that come as a package of the base's system, and what for; coreutils and bash run everything.
 NEEDED = {
     "bash": "launchers run every command with it",

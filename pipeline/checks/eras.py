@@ -111,7 +111,7 @@ def _era_a(field: Field, log: Log) -> str:
     _script_nodes(field, log, mods=False)
     for station, terms in field.pairs():
         _environment("A", station, terms)
-        _detached("A", field, station, f"VLLM_HOST_IP {terms.own}", "$VLLM_HOST_IP")
+        _detached(field, station, terms)
     _launch_script(field.head)
     return f"{NODES} nodes by {launches.SCRIPT}, whose ~/.bashrc later commands read"
 
@@ -243,14 +243,12 @@ def _environment(era: str, station: Station, terms: Terms) -> None:
             raise Fault(f"{station.endpoint.name}: a command that is executed does not see {name}={value}")
 
 
-def _detached(era: str, field: Field, station: Station, expected: str, shown: str) -> None:
-    """Whether a detached command sees the environment, and its output is in `docker logs`. Raises Fault."""
+def _detached(field: Field, station: Station, terms: Terms) -> None:
+    """Whether a detached command of era A sees the environment, and its output is in `docker logs`. Raises Fault."""
     mark = unique("detached")
-    name = expected.partition(" ")[0]
-    station.must(launches.execute_detached(era, f"echo {mark} {name} {shown}"), "no command can be detached")
-    _until(
-        lambda: f"{mark} {expected}" in station.output(), field, f"{station.endpoint.name}: a detached command's output"
-    )
+    station.must(launches.execute_detached("A", f"echo {mark} $VLLM_HOST_IP"), "no command can be detached")
+    what = f"{station.endpoint.name}: the output of a detached command that says VLLM_HOST_IP={terms.own}"
+    _until(lambda: f"{mark} {terms.own}" in station.output(), field, what)
 
 
 def _until(there: Callable[[], bool], field: Field, what: str) -> None:

@@ -158,7 +158,8 @@ class _Lines:
     def line(self, text: str) -> None:
         self._lines.append(text)
         if self._to is not None:
-            self._to.line(self._name + text)
+            first, _, rest = text.partition("\n")
+            self._to.line(self._name + first + (" …" if rest else ""))
 
     def progress(self, title: str, done: float, total: float | None, unit: str) -> None:
         """None of docker's own."""

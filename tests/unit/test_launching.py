@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.launching import COMMANDS, DIST_PACKAGES, LIBRARIES, SCRIPT, SERVE, Launching, layer
+from pipeline.launching import DIST_PACKAGES, LIBRARIES, NEEDED, SCRIPT, SERVE, Launching, layer
 from pipeline.reading import Inside, Interpreter, Reading
 
 WORKDIR = "/workspace/vllm"
@@ -36,7 +36,7 @@ def reading(**changed: Any) -> Reading:
         "glibc": 36,
         "python": interpreter(),
         "distributions": (Inside(name="vllm", version="0.17.1", place=SITE),),
-        "programs": {name: f"/usr/bin/{name}" for name in COMMANDS if name != "ray"},
+        "programs": {name: f"/usr/bin/{name}" for name in (*NEEDED, "python3", "vllm", "pip")},
         "libraries": {name: f"/usr/lib/{name}" for name in LIBRARIES},
     }
     return Reading(**{**given, **changed})
