@@ -8,6 +8,7 @@ from typing import Any
 
 from pipeline.checks.answers import ATTEMPTS, Answer, crashed
 from pipeline.checks.boxes import INSIDE, Box, BoxError, Said, Yard
+from pipeline.checks.consistency import REQUIREMENTS
 from pipeline.checks.node_script import script_faults
 from pipeline.checks.python import installed
 from pipeline.checks.verdict import Verdict, crash_verdict, emulator_crashed, judge
@@ -111,7 +112,8 @@ def verdict(
             *_tool_faults(facts, without),
             *_path_faults(facts, answers["import:vllm"]),
         ]
-        faults += [*_ray_faults(facts, installed(answers, "ray")), *script_faults(facts)]
+        asked = answers.get(REQUIREMENTS, Answer()).value or {"python": ""}
+        faults += [*_ray_faults(facts, installed(answers, "ray"), asked["python"]), *script_faults(facts)]
         if said.status != 0:
             faults.append(f"the shell probe ended with {said.status}: {said.text.strip()[-300:]}")
     faults += _answer_faults(answers, without)
@@ -145,16 +147,18 @@ def _tool_faults(facts: Mapping[str, str], without: Collection[str]) -> Iterator
         yield "rdma-core is not in the image: add it to the packages of its base"
 
 
-def _ray_faults(facts: Mapping[str, str], imported: str) -> Iterator[str]:
+def _ray_faults(facts: Mapping[str, str], imported: str, python: str) -> Iterator[str]:
     """A `ray` on PATH that is not the Ray that Python imports; facts name them in the order of PATH."""
-    rays = {name.removeprefix("ray:"): said for name, said in facts.items() if name.startswith("ray:")}
-    first, said = next(iter(rays.items()), ("", ""))
-    if imported and said and said.split()[-1] != imported:
-        every = ", ".join(f"{path} ({said or 'does not say its version'})" for path, said in rays.items())
+    rays = {name.removeprefix("ray:"): said.split("/", 1) for name, said in facts.items() if name.startswith("ray:")}
+    first, (version, under) = next(iter(rays.items()), ("", ("", "")))
+    if imported and ((version and version != imported) or (under and under != python)):
+        known = [
+            f"{path} ({' under Python '.join(filter(None, said)) or 'version unknown'})" for path, said in rays.items()
+        ]
         yield (
-            f"{len(rays)} `ray` on PATH, {every}: {first} comes first, but Python imports Ray {imported}, and a cluster"
-            " of one is not joined by the other (`Version mismatch`): put the folder of the right one first on PATH in"
-            " env:, or take the other away"
+            f"{len(rays)} `ray` on PATH, {', '.join(known)}: {first} comes first, but Python {python} imports Ray"
+            f" {imported}, and a cluster of one is not joined by the other (`Version mismatch`): put the folder of the"
+            " right one first on PATH in env:, or take the other away"
         )
 
 

@@ -35,7 +35,7 @@ for tool in ray vllm; do
     [ "$interpreter" = "$first" ] || [ -x "$interpreter" ] || fact "broken:$tool" "$first"
 done
 
-# Which Ray each `ray` on PATH starts; asked only where it may be another one than Python's, since that takes seconds.
+# Which Ray each `ray` on PATH starts, and under which Python; asked only where it may be another one than Python's, since that takes seconds.
 rays=()
 for path in $(type -ap ray); do
     for known in "${rays[@]}"; do [ "$known" -ef "$path" ] && continue 2; done
@@ -45,7 +45,11 @@ IFS= read -r first < "${rays[0]:-/dev/null}"
 if [ ${#rays[@]} -gt 1 ] || [[ ${first#'#!'} != "$(command -v python3)"* ]]; then
     for path in "${rays[@]}"; do
         output=$(timeout 120 "$path" --version 2> /dev/null < /dev/null)
-        fact "ray:$path" "${output##*$'\n'}"
+        IFS= read -r first < "$path"
+        interpreter=${first#'#!'} python=
+        [[ $interpreter == *python* ]] &&
+            python=$(timeout 60 $interpreter -c 'import platform; print(platform.python_version())' 2> /dev/null)
+        fact "ray:$path" "${output##* }/$python"
     done
 fi
 

@@ -179,20 +179,29 @@ def test_what_the_image_does_without_is_no_fault_and_is_said() -> None:
     )
 
 
-RAYS = {"ray:/usr/bin/ray": "ray, version 2.44.0", "ray:/opt/venv/bin/ray": "ray, version 2.60.0"}
+def of_rays(*rays: tuple[str, str], imported: str = "2.60.0") -> tuple[str, ...]:
+    answers = {
+        "versions": Answer([["ray", imported, "/usr/lib/python3/dist-packages"]]),
+        "requirements": Answer({"python": "3.12.3", "distributions": []}),
+    }
+    return verdict({f"ray:{path}": said for path, said in rays}, answers).details
 
 
-def of_rays(facts: dict[str, str], imported: str) -> tuple[str, ...]:
-    return verdict(facts, {"versions": Answer([["ray", imported, "/usr/lib/python3/dist-packages"]])}).details
+OLD, NEW = ("/usr/bin/ray", "2.44.0/3.12.3"), ("/opt/venv/bin/ray", "2.60.0/3.12.3")
 
 
 def test_a_ray_on_path_that_python_does_not_import_is_named_with_both_versions() -> None:
-    (said,) = of_rays(RAYS, "2.60.0")
-    assert "/usr/bin/ray (ray, version 2.44.0), /opt/venv/bin/ray (ray, version 2.60.0)" in said
-    assert "/usr/bin/ray comes first, but Python imports Ray 2.60.0" in said
+    (said,) = of_rays(OLD, NEW)
+    assert "/usr/bin/ray (2.44.0 under Python 3.12.3), /opt/venv/bin/ray (2.60.0 under Python 3.12.3)" in said
+    assert "/usr/bin/ray comes first, but Python 3.12.3 imports Ray 2.60.0" in said
     assert "put the folder of the right one first on PATH" in said
 
 
-def test_two_rays_of_which_the_right_one_comes_first_are_fine() -> None:
-    assert "an unmodified launch-cluster.sh" in of_rays(RAYS, "2.44.0")[0]
-    assert "an unmodified launch-cluster.sh" in of_rays({"ray:/usr/bin/ray": ""}, "2.44.0")[0]
+def test_the_same_ray_under_another_python_is_named_too() -> None:
+    (said,) = of_rays(("/usr/bin/ray", "2.60.0/3.11.2"))
+    assert "1 `ray` on PATH, /usr/bin/ray (2.60.0 under Python 3.11.2): " in said
+
+
+def test_of_two_rays_the_right_one_first_is_fine_and_so_is_one_that_does_not_speak() -> None:
+    for rays in ([NEW, OLD], [("/usr/bin/ray", "/")], [("/usr/bin/ray", "2.60.0/")], []):
+        assert "an unmodified launch-cluster.sh" in of_rays(*rays)[0]
