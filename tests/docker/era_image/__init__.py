@@ -1,6 +1,7 @@
 """A small native image that forms a Ray cluster and keeps what launchers ask of one, made by the project's own stages.
 
 Ray in it is real; vLLM is its parser only. The lock lies beside; `TANDEM_LOCK=` in the environment has it made anew.
+What is made once stays in the engine (`tandem-test-eras:KEY`, KEY after everything that decides it).
 """
 
 import hashlib
@@ -46,4 +47,8 @@ def made(log: Log) -> str:
         base.make(locked, scratch, log)
         wheels.make(locked, scratch / "wheels", log)
         parts = Parts(base=scratch / "rootfs.tar", wheels=scratch / "wheels", folder=FOLDER)
-        return str(build.make(NAME, image(), locked, parts, tag, scratch, log)["digest"])
+        digest = str(build.make(NAME, image(), locked, parts, tag, scratch, log)["digest"])
+    for old in engine.client().images.list(REPOSITORY):
+        for name in {name for name in old.tags if name.startswith(f"{REPOSITORY}:")} - {tag}:
+            engine.client().images.remove(name)
+    return digest
