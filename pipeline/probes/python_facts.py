@@ -152,6 +152,14 @@ def _defining(folder: Path, class_name: str) -> list[str]:
     return [str(file) for file in files if pattern.search(file.read_text("utf-8", "replace"))]
 
 
+def models(_: str) -> dict[str, list[str]]:
+    """What vLLM's registry lists by itself, and what plug-ins add to it."""
+    module: Any = importlib.import_module("vllm.model_executor.models.registry")
+    listed = sorted(module.ModelRegistry.get_supported_archs())
+    importlib.import_module("vllm.plugins").load_general_plugins()
+    return {"listed": listed, "plugins": sorted(set(module.ModelRegistry.get_supported_archs()) - set(listed))}
+
+
 def config(folder: str) -> dict[str, Any]:
     """What vLLM's own configuration parser makes of the config.json in a folder, beside what the file says."""
     said = json.loads(Path(folder, "config.json").read_text("utf-8"))
@@ -199,6 +207,7 @@ QUESTIONS: dict[str, Callable[[str], Any]] = {
     "library": library,
     "import": import_module,
     "registry": registry,
+    "models": models,
     "config": config,
     "serve-options": serve_options,
     "ray-options": ray_options,

@@ -41,7 +41,7 @@ def test_every_pin_has_a_hash() -> None:
         assert "--hash=sha256:" in block, block
 
 
-def test_every_command_of_doit_but_run_and_lab_is_known_to_do_without_an_engine() -> None:
+def test_every_command_of_doit_but_run_lab_and_advise_is_known_to_do_without_an_engine() -> None:
     script = (ROOT / "doitw").read_text()
     looking = {
         word for line in re.findall(r"^ +(.*)\) return 1 ;;", script, re.MULTILINE) for word in line.split(" | ")
@@ -49,7 +49,7 @@ def test_every_command_of_doit_but_run_and_lab_is_known_to_do_without_an_engine(
     commands = {command.get_name() for command in DoitMain.DOIT_CMDS} | set(
         PYPROJECT["tool"]["doit"]["plugins"]["command"]
     )
-    assert commands - looking == {"run", "lab"}
+    assert commands - looking == {"run", "lab", "advise"}
 
 
 @pytest.fixture

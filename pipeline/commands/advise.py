@@ -1,0 +1,217 @@
+"""`doit advise`: what can become of two images that each have half of what is wanted, and the image.yaml that works."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pipeline import advice, advising, config, imagetext, sides
+from pipeline.advice import Combination
+from pipeline.commands.advising_text import as_json, as_text
+from pipeline.commands.lab import Shown
+from pipeline.commands.looking import JSON, Looking, Options, say
+from pipeline.commands.places import chosen, root
+from pipeline.commands.writing import created, rewritten
+from pipeline.config import Config
+from pipeline.errors import ConfigError, Exit
+from pipeline.models import Combine, CombinedImage
+from pipeline.nearest import nearest
+from pipeline.sides import Side
+
+
+class Steps(Shown):
+    """A log for people that shows the steps and how far they are."""
+
+    def line(self, text: str) -> None:
+        """Pass over it: details are for a task's log, and there is none."""
+
+    def step(self, text: str) -> None:
+        """Show what begins and ends."""
+        super().line(text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What it is about: the image, made up where there is none yet, and what its folder is called."""
+
+    name: str
+    image: CombinedImage
+    sides: Combine
+
+    @property
+    def origin(self) -> str:
+        """The file that asks."""
+        return f"dockerfiles/{self.name}/image.yaml" if self.name else "advise"
+
+
+def _text(name: str, metavar: str, words: str) -> dict[str, Any]:
+    return {"name": name.replace("-", "_"), "long": name, "type": str, "default": "", "metavar": metavar, "help": words}
+
+
+def _flag(name: str, words: str) -> dict[str, Any]:
+    return {"name": name.replace("-", "_"), "long": name, "type": bool, "default": False, "help": words}
+
+
+class Advise(Looking):
+    """doit's plugin command `advise`."""
+
+    name = "advise"
+    doc_purpose = "read two images, say which combinations of them can work and why the others cannot, write image.yaml"
+    doc_usage = "[IMAGE] | --model-from A --cluster-from B [--write NAME]"
+    doc_description = (
+        "IMAGE has combine in its image.yaml; its base is written there if it has none. "
+        "Exit status 1 if no combination works."
+    )
+    cmd_options: ClassVar[tuple[dict[str, Any], ...]] = (
+        _text("model-from", "A", "the image that knows the model, as docker pull takes it"),
+        _text("cluster-from", "B", "the image that forms a cluster"),
+        {
+            "name": "architecture", "long": "architecture", "type": list, "default": [], "metavar": "CLASS",
+            "help": "a model class that is wanted; may be given more than once (if not given: smoke.architectures,"
+            " else all that A lists and B does not)",
+        },
+        _text("write", "NAME", "make dockerfiles/NAME of what works"),
+        _flag("force", "replace a base that image.yaml has already"),
+        _flag("dry-run", "write nothing"),
+        _flag("quick", "do not ask the registry of A's vLLM in a container"),
+        JSON,
+    )  # fmt: skip
+
+    def execute(self, opt_values: Options, pos_args: list[str]) -> int:
+        """Look, say, write; returns the exit code."""
+        here, words = root(), chosen(pos_args, self.name, most=1)
+        loaded = config.load(here)
+        asked = _asked(loaded, words, opt_values)
+        log = Steps()
+        try:
+            model, cluster, architectures, found = _looked(asked, opt_values, here, log)
+        finally:
+            log.close()
+        best = advice.best(found)
+        written, refused = "", None
+        if best and not opt_values["dry_run"]:
+            try:
+                written = _written(loaded, asked, best, opt_values)
+            except ConfigError as error:
+                refused = error
+        if opt_values["json"]:
+            say(as_json(model, cluster, architectures, found, written))
+        else:
+            print("\n".join(as_text(model, cluster, architectures, found, written)))
+        if refused:
+            raise refused
+        return Exit.OK if best else Exit.FAILED
+
+
+def _looked(
+    asked: Asked, options: Options, here: Path, log: Steps
+) -> tuple[Side, Side, tuple[str, ...], tuple[Combination, ...]]:
+    image, both = asked.image, asked.sides
+    model = advising.side(both.model_from, image.platform, here, log)
+    cluster = advising.side(both.cluster_from, image.platform, here, log)
+    architectures = sides.wanted(model, cluster, image.smoke.architectures)
+    if not options["quick"] and model.vllm is not None:
+        model = advising.with_registry(model, architectures, here, log)
+        architectures = sides.wanted(model, cluster, image.smoke.architectures)
+    bases = {side.reference: side for side in (cluster, model) if not advice.unusable(side, architectures)}
+    tried = {name: advising.tried(side, image.python, asked.origin, log) for name, side in bases.items()}
+    later = None if options["quick"] else advising.later(model, cluster, log)
+    return (
+        model,
+        cluster,
+        architectures,
+        advice.combinations(model, cluster, architectures, tried, later, image.workdir),
+    )
+
+
+def _asked(loaded: Config, words: list[str], options: Options) -> Asked:
+    """What the command line means. Raises ConfigError."""
+    given = (options["model_from"], options["cluster_from"])
+    architectures = tuple(options["architecture"])
+    if any(given):
+        if words or not all(given):
+            raise ConfigError(
+                "doit advise: --model-from and --cluster-from go together, and without an image's name",
+                hint="doit advise IMAGE | --model-from A --cluster-from B",
+            )
+        _check_new(loaded, options["write"])
+        both = Combine(model_from=_reference(given[0]), cluster_from=_reference(given[1]))
+        image = CombinedImage(combine=both)
+        return Asked(name=options["write"], sides=both, image=_wanting(image, architectures))
+    if options["write"]:
+        raise ConfigError(
+            "doit advise: --write names the folder of a new image; one that is there has its base written anyway",
+            hint="doit advise IMAGE | --model-from A --cluster-from B --write NAME",
+        )
+    having = {
+        name: image for name, image in loaded.images.items() if isinstance(image, CombinedImage) and image.combine
+    }
+    if not words and len(having) != 1:
+        raise ConfigError(
+            f"doit advise: which image? {len(having)} have combine in image.yaml",
+            hint=", ".join(having) or "doit advise --model-from A --cluster-from B",
+        )
+    name = words[0] if words else next(iter(having))
+    if name not in loaded.images:
+        raise ConfigError(f"no image is called {name!r}", hint=nearest(name, loaded.images))
+    if name not in having:
+        raise ConfigError(
+            f"dockerfiles/{name}/image.yaml does not say which images to combine",
+            hint="combine: {model_from: A, cluster_from: B}",
+        )
+    chosen_ = having[name]
+    assert chosen_.combine is not None
+    return Asked(name=name, sides=chosen_.combine, image=_wanting(chosen_, architectures))
+
+
+def _wanting(image: CombinedImage, architectures: tuple[str, ...]) -> CombinedImage:
+    """An image whose smoke.architectures are those of the command line, if there are any."""
+    from msgspec.structs import replace as with_
+
+    if not architectures:
+        return image
+    return with_(image, smoke=with_(image.smoke, architectures=architectures))
+
+
+def _reference(name: str) -> str:
+    from msgspec import ValidationError, convert
+
+    from pipeline.models import Reference
+
+    try:
+        return str(convert(name, Reference))
+    except ValidationError as error:
+        raise ConfigError(
+            f"doit advise: {name!r} is not an image's name as docker pull takes it, with a tag or a digest",
+            hint="NAME:TAG or NAME@sha256:…",
+        ) from error
+
+
+def _check_new(loaded: Config, name: str) -> None:
+    from pipeline.models import NAME, NAME_WORDS
+
+    if not name:
+        return
+    if not re.fullmatch(NAME, name) or name in config.RESERVED:
+        raise ConfigError(f"doit advise: --write {name}: it is not {NAME_WORDS}, or a word of Tandem's own")
+    if (loaded.root / config.IMAGES / name).exists():
+        raise ConfigError(f"doit advise: dockerfiles/{name} is there already", hint=f"doit advise {name}")
+
+
+def _written(loaded: Config, asked: Asked, best: Combination, options: Options) -> str:
+    """Write what works, where there is a place for it; returns what was written, in words."""
+    image, smoke = asked.image, tuple(options["architecture"])
+    if not asked.name:
+        return ""
+    if options["write"]:
+        both = {"model_from": asked.sides.model_from, "cluster_from": asked.sides.cluster_from}
+        text = imagetext.whole(image.platform, best.base, image.python.requirements, both, smoke)
+        return created(loaded.root, asked.name, text)
+    if image.base is not None and image.base.image == best.base:
+        return ""
+    if image.base is not None and not options["force"]:
+        raise ConfigError(
+            f"{asked.origin}: base is {image.base.image} already, and stays; what works is {best.base}",
+            hint="--force replaces it",
+        )
+    return rewritten(loaded.root, asked.name, best.base, image.python.requirements, smoke)

@@ -1,0 +1,78 @@
+"""What `doit advise` prints: a table and verdicts for people, or JSON."""
+
+import textwrap
+from collections.abc import Sequence
+
+from pipeline.advice import Combination
+from pipeline.graph.survey import SCHEMA
+from pipeline.graph.task import Json
+from pipeline.graph.view import short, table
+from pipeline.sides import Side, differences, entries, foremost, heads, rows
+
+ENTRIES = 16  # registry entries that the table shows
+WIDTH = 118
+
+
+def as_text(
+    model: Side, cluster: Side, architectures: Sequence[str], found: Sequence[Combination], written: str
+) -> list[str]:
+    """For people."""
+    names = _about(model, cluster, architectures)
+    head = ("", "model_from", "cluster_from")
+    lines = [
+        f"model_from    {short(model.reference)}",
+        f"cluster_from  {short(cluster.reference)}",
+        "",
+        *table([head, *rows(model, cluster), *entries(model, cluster, names[:ENTRIES])]),
+    ]
+    if len(names) > ENTRIES:
+        lines.append(f"{len(names) - ENTRIES} more architectures are listed with --json")
+    for title, side in (("model_from", model), ("cluster_from", cluster)):
+        lines += [f"{title}: {line}" for line in differences(side)]
+    for one in found:
+        lines += ["", f"{one.outcome.value}: {one.title}"]
+        for said in one.says:
+            lines += textwrap.wrap(
+                short(said), WIDTH, initial_indent="  ", subsequent_indent="    ",
+                break_long_words=False, break_on_hyphens=False,
+            )  # fmt: skip
+    return [*lines, *(["", f"written: {written}"] if written else [])]
+
+
+def as_json(
+    model: Side, cluster: Side, architectures: Sequence[str], found: Sequence[Combination], written: str
+) -> Json:
+    """What --json prints."""
+    names = _about(model, cluster, architectures)
+    brings: list[Json] = [dict(zip(("what", "model", "cluster"), row, strict=True)) for row in rows(model, cluster)]
+    listed: list[Json] = [
+        dict(zip(("architecture", "model", "cluster"), row, strict=True)) for row in entries(model, cluster, names)
+    ]
+    verdicts: list[Json] = [
+        {
+            "combination": one.key,
+            "title": one.title,
+            "outcome": one.outcome.value,
+            "says": list(one.says),
+            "base": one.base,
+        }
+        for one in found
+    ]
+    return {
+        "schema": SCHEMA,
+        "model_from": model.reference,
+        "cluster_from": cluster.reference,
+        "wanted": list(architectures),
+        "brings": brings,
+        "registry": listed,
+        "differences": list(differences(model)),
+        "combinations": verdicts,
+        "written": written,
+    }
+
+
+def _about(model: Side, cluster: Side, architectures: Sequence[str]) -> list[str]:
+    """The architectures that are wanted, and the heads of theirs that either side knows; pairs first."""
+    known = model.knows | cluster.knows
+    own = [entry for entries_ in heads(architectures, known).values() for entry in entries_]
+    return foremost([*architectures, *own], known)

@@ -1,0 +1,57 @@
+"""Writes image.yaml for `doit advise`: whole or not at all, and only what the configuration then takes."""
+
+import shutil
+from pathlib import Path
+from uuid import uuid4
+
+from pipeline import config, imagetext
+from pipeline.errors import TandemError
+from pipeline.graph.files import not_writable
+
+
+def created(root: Path, name: str, text: str) -> str:
+    """Make dockerfiles/NAME; returns what was written, in words. Raises HostError, ConfigError."""
+    folder = root / config.IMAGES / name
+    new = folder.with_name(f".{name}.{uuid4().hex[:8]}")
+    try:
+        new.mkdir()
+        (new / "image.yaml").write_text(text, encoding="utf-8")
+        (new / "Dockerfile").write_text(imagetext.DOCKERFILE, encoding="utf-8")
+        new.rename(folder)
+    except OSError as error:
+        shutil.rmtree(new, ignore_errors=True)
+        raise not_writable(folder, error) from error
+    try:
+        config.load(root)
+    except TandemError:
+        shutil.rmtree(folder)
+        raise
+    return f"dockerfiles/{name}/image.yaml and Dockerfile"
+
+
+def rewritten(root: Path, name: str, image: str, requirements: tuple[str, ...], smoke: tuple[str, ...]) -> str:
+    """Put base into an image.yaml; returns what was written, in words. Raises HostError, ConfigError."""
+    file = root / config.IMAGES / name / "image.yaml"
+    where = file.relative_to(root).as_posix()
+    data = file.read_bytes()
+    before = data.decode()
+    after = imagetext.advised(before, where, image, requirements, smoke)
+    imagetext.checked(before, after, where, image)
+    _replace(file, after.encode())
+    try:
+        config.load(root)
+    except TandemError:
+        _replace(file, data)
+        raise
+    return f"base in {where}"
+
+
+def _replace(file: Path, data: bytes) -> None:
+    new = file.with_name(f".{file.name}.{uuid4().hex[:8]}")
+    try:
+        new.write_bytes(data)
+        shutil.copymode(file, new)
+        new.replace(file)
+    except OSError as error:
+        new.unlink(missing_ok=True)
+        raise not_writable(file, error) from error

@@ -1,0 +1,110 @@
+"""The text of an image.yaml: what is added to it leaves all else as it was written, comments too."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from pipeline.errors import ConfigError
+
+DOCKERFILE = """\
+# Only copies, on top of somebody else's image, in which nothing moves; nothing of the target's architecture runs while
+# it is built.
+#: base
+
+# What is added to its Python, as one layer.
+#: layers
+
+# The launcher's files, and our own.
+ADD own.tar /
+
+# Entrypoint, working folder and PATH, as launchers want them.
+#: settings
+"""
+"""The Dockerfile of every image on top of another."""
+SCHEMA = "# yaml-language-server: $schema=../../schemas/image.json\n"
+
+
+def whole(
+    platform: str, image: str, requirements: Sequence[str], combine: Mapping[str, str], smoke: Sequence[str]
+) -> str:
+    """The text of a new image.yaml."""
+    sides = "".join(f"  {side}: {name}\n" for side, name in combine.items())
+    parts = [
+        f"{SCHEMA}# Ray and the launcher's files on top of somebody else's image, as `./doitw advise` found it.\n",
+        f"platform: {platform}\n",
+        f"\ncombine:\n{sides}",
+        *(block for _, block in blocks(image, requirements, smoke)),
+    ]
+    return "".join(parts)
+
+
+def blocks(image: str, requirements: Sequence[str], smoke: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The keys that advice adds, each with its text and an empty line before it."""
+    yield "base", f"\nbase:\n  image: {image}\n"
+    yield "python", f"\npython:\n  requirements: {json.dumps(list(requirements))}\n"
+    if smoke:
+        yield "smoke", "\nsmoke:\n  architectures:\n" + "".join(f"    - {name}\n" for name in smoke)
+
+
+def advised(text: str, where: str, image: str, requirements: Sequence[str], smoke: Sequence[str]) -> str:
+    """An image.yaml with `base.image` set to an image; python and smoke are added if they are not there.
+
+    Raises ConfigError, naming the file (`where`), if it is written in a way that cannot be added to line by line.
+    """
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    assert isinstance(root, yaml.MappingNode)
+    keys = {str(key.value): (key, value) for key, value in root.value}
+    if "base" in keys and (old := _image(keys["base"][1])) is not None:
+        text = text[: old.start_mark.index] + image + text[old.end_mark.index :]
+    elif "base" in keys or root.flow_style:
+        raise _by_hand(where, image)
+    else:
+        text = _inserted(
+            text, _end(text, *keys["combine"]), {k: b for k, b in blocks(image, requirements, smoke) if k not in keys}
+        )
+    return text
+
+
+def checked(before: str, after: str, where: str, image: str) -> None:
+    """Raise ConfigError unless a text says all that it said before, and that image."""
+    old, new = yaml.safe_load(before), yaml.safe_load(after)
+    same: Any = {key: value for key, value in new.items() if key in old and key != "base"}
+    if same != {key: value for key, value in old.items() if key != "base"} or new["base"] != {"image": image}:
+        raise _by_hand(where, image)
+
+
+def _image(base: yaml.Node) -> yaml.ScalarNode | None:
+    pairs = base.value if isinstance(base, yaml.MappingNode) else []
+    return next((value for key, value in pairs if key.value == "image" and isinstance(value, yaml.ScalarNode)), None)
+
+
+def _by_hand(where: str, image: str) -> ConfigError:
+    return ConfigError(
+        f"{where}: it is not written so that base can be put into it", hint=f"write base: {{image: {image}}}"
+    )
+
+
+def _end(text: str, key: yaml.Node, value: yaml.Node) -> int:
+    """Where the line ends on which a key's value does; comments behind it are the next key's."""
+    last = max(key.end_mark.index, *(leaf.end_mark.index for leaf in _leaves(value)))
+    line = text.find("\n", last)
+    return len(text) if line < 0 else line + 1
+
+
+def _leaves(node: yaml.Node) -> Iterator[yaml.Node]:
+    if isinstance(node, yaml.CollectionNode) and not node.flow_style:
+        for child in node.value:
+            for part in child if isinstance(child, tuple) else (child,):
+                yield from _leaves(part)
+    else:
+        yield node
+
+
+def _inserted(text: str, at: int, added: Mapping[str, str]) -> str:
+    new = "".join(added.values())
+    head = text[:at] if text[:at].endswith("\n") else text[:at] + "\n"
+    if "\r\n" in head:
+        new = new.replace("\n", "\r\n")
+    return head + new + text[at:]

