@@ -159,7 +159,7 @@ def stage(name: str, image: Image, locked: Lock, parts: Parts, context: Path, lo
     layers = tuple(layer["name"] for layer in json.loads((parts.wheels / SUMMARY).read_text(encoding="utf-8")))
     launching, present = None, NOTHING
     if locked.reading is not None:
-        launching, present = lay(name, image, locked.reading, log), underlay.read(parts.base)
+        launching, present = lay(name, image, locked, locked.reading, log), underlay.read(parts.base)
     text = dockerfile(parts.folder / "Dockerfile", image, layers, locked.base, launching)
     (context / "Dockerfile").write_text(text, encoding="utf-8")
     scratch = context.parent
@@ -172,12 +172,12 @@ def stage(name: str, image: Image, locked: Lock, parts: Parts, context: Path, lo
         _link(parts.base, context / "base.tar")
 
 
-def lay(name: str, image: Image, reading: Reading, log: Log) -> Launching:
+def lay(name: str, image: Image, locked: Lock, reading: Reading, log: Log) -> Launching:
     """What a launcher needs on top of the image that was read, with everything worth knowing told.
 
     Raises ConfigError for what no layer can make good.
     """
-    launching = launcher.layer(reading, image.workdir)
+    launching = launcher.layer(reading, image.workdir, [wheel.name for wheel in locked.wheels])
     for note in launching.notes:
         announce(log, note)
     for lack in launching.lacking:

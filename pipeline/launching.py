@@ -8,12 +8,11 @@ import json
 import posixpath
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline import entrypoint
-from pipeline.checks.launcher import OF_A_NODE
 from pipeline.reading import Reading
 
 SCRIPT = Path(__file__).parent.parent / "dockerfiles/cpu/files/workspace/vllm/run-cluster-node.sh"
@@ -34,6 +33,11 @@ NEEDED = {
     "patch": "mods of the launcher patch vLLM with it",
     "earlyoom": "launchers run it with --earlyoom",
 }
+# What only a node can know of itself, and the launcher or run-cluster-node.sh sets.
+OF_A_NODE = (
+    "VLLM_HOST_IP", "MN_IF_NAME", "UCX_NET_DEVICES", "NCCL_SOCKET_IFNAME", "NCCL_IB_HCA",
+    "OMPI_MCA_btl_tcp_if_include", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME",
+)  # fmt: skip
 LIBRARIES = {"libibverbs.so.1": "libibverbs1 and rdma-core", "librdmacm.so.1": "librdmacm1"}
 """What a reading says the place of in `libraries`, and the Debian packages that bring it."""
 
@@ -74,8 +78,11 @@ def _quoted(value: str) -> str:
     return '"' + re.sub(r'(["\\$])', r"\\\1", value) + '"'
 
 
-def layer(reading: Reading, workdir: str) -> Launching:
-    """The layer for an image that was read; `workdir` is the absolute path that image.yaml wants."""
+def layer(reading: Reading, workdir: str, added: Collection[str] = ()) -> Launching:
+    """The layer for an image that was read.
+
+    `workdir` is the absolute path that image.yaml wants, `added` the distributions that come on top besides.
+    """
     path = _path(reading)
     env = {"PATH": ":".join(path)} if ":".join(path) != reading.env.get("PATH") else {}
     if reading.env.get("HOME") != "/root":
@@ -108,7 +115,7 @@ def layer(reading: Reading, workdir: str) -> Launching:
         entrypoint=None if kept else (),
         cmd=None if kept else (SERVE,),
         notes=tuple(notes),
-        lacking=tuple(_lacking(reading)),
+        lacking=tuple(_lacking(reading, added)),
         faults=tuple(_faults(reading)),
     )
 
@@ -174,10 +181,10 @@ def _link(reading: Reading, notes: list[str]) -> dict[str, str]:
     return {at.lstrip("/"): posixpath.relpath(target, posixpath.dirname(at))}
 
 
-def _lacking(reading: Reading) -> list[str]:
+def _lacking(reading: Reading, added: Collection[str]) -> list[str]:
     """What a reading has looked for and not found."""
     lacking = [f"{name}: {why}" for name, why in NEEDED.items() if reading.programs.get(name, name) == ""]
-    if reading.programs.get("uv", "uv") == reading.programs.get("pip", "pip") == "":
+    if reading.programs.get("uv", "uv") == reading.programs.get("pip", "pip") == "" and not {"uv", "pip"} & set(added):
         lacking.append("uv or pip: mods of the launcher install with it; add uv to the image's requirements")
     for library, packages in LIBRARIES.items():
         if reading.libraries.get(library, library) == "":

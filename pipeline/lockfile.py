@@ -200,7 +200,9 @@ def _text(root: Path, path: str, name: str) -> str:
     try:
         return (root / path).read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        raise ConfigError(f"{path}: there is no such lock", hint=f"`TANDEM_LOCK= ./doitw lock:{name}` makes it") from error
+        raise ConfigError(
+            f"{path}: there is no such lock", hint=f"`TANDEM_LOCK= ./doitw lock:{name}` makes it"
+        ) from error
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from error
 

@@ -12,6 +12,7 @@ from pipeline.checks.consistency import REQUIREMENTS
 from pipeline.checks.node_script import script_faults
 from pipeline.checks.python import installed
 from pipeline.checks.verdict import Verdict, crash_verdict, emulator_crashed, judge
+from pipeline.launching import OF_A_NODE
 
 NAME = "launcher"
 MARK = "@@fact "
@@ -22,11 +23,6 @@ RDMA = "rdma"
 QUESTIONS = ("import:vllm", *(f"library:{name}" for name in LIBRARIES), "serve-options", "ray-options", "dashboard")
 COREUTILS = ("sleep", "mkdir", "touch", "chmod", "cat", "rm", "grep", "sed")
 TOOLS = ("ray", "vllm", "python3", "git", "curl", "patch", "earlyoom")
-# What only a node can know of itself, and the launcher or run-cluster-node.sh sets.
-OF_A_NODE = (
-    "VLLM_HOST_IP", "MN_IF_NAME", "UCX_NET_DEVICES", "NCCL_SOCKET_IFNAME", "NCCL_IB_HCA",
-    "OMPI_MCA_btl_tcp_if_include", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME",
-)  # fmt: skip
 
 
 def inspect_faults(about: Mapping[str, Any], platform: str) -> list[str]:

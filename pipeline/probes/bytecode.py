@@ -2,9 +2,10 @@
 
 usage: bytecode.py FOLDER PREFIX WORKERS
 
-PREFIX is where FOLDER will lie in the image: the path that ends up in the code. The hash in a .pyc is unchecked, so
-that it holds whatever mtime the source gets. Files that do not compile (templates, tests of syntax errors) are left
-as they are. It forks by itself: under an explicit dynamic linker sys.executable is not Python.
+PREFIX is where FOLDER will lie in the image: the path that ends up in the code. A .pyc holds its source's hash, which
+is checked when it is read: it is good whatever mtime the source gets, and not taken once the source was patched, as
+launchers' mods do with vLLM. Files that do not compile (templates, tests of syntax errors) are left as they are. It
+forks by itself: under an explicit dynamic linker sys.executable is not Python.
 
 What was compiled before in the same process shows in the bytecode: which equal constants are one object depends on what
 was interned. So every folder has a process of its own that starts from the same state, and neither the number of
@@ -26,7 +27,7 @@ def compile_all(folder: str, prefix: str, names: list[str]) -> None:
             f"{folder}/{name}",
             dfile=f"{prefix.rstrip('/')}/{name}",
             quiet=2,
-            invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+            invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH,
         )
 
 
