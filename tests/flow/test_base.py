@@ -60,9 +60,7 @@ def test_every_module_has_bytecode_for_the_path_it_will_have(rootfs: tuple[Path,
     modules = {name for name in regular if name.startswith("usr/lib/python3.13/") and name.endswith(".py")}
     pairs = {f"{name.rpartition('/')[0]}/__pycache__/{Path(name).stem}.cpython-313.pyc" for name in modules}
     assert not pairs - names
-    assert head[4:8] == b"\x03\x00\x00\x00", (
-        "the source's hash must be there and checked: mods patch sources"
-    )
+    assert head[4:8] == b"\x03\x00\x00\x00", "the source's hash must be there and checked: mods patch sources"
     assert b"/usr/lib/python3.13/abc.py" in head
     assert importlib.util.MAGIC_NUMBER[2:] == head[2:4]
 
