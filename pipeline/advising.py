@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import msgspec
 
-from pipeline import advice, engine, ontop, procs, reader, remedy, resolve
+from pipeline import engine, ontop, procs, reader, remedy, resolve, sides
 from pipeline.advice import Later, Tried
 from pipeline.checks import answers
 from pipeline.checks.boxes import Box, BoxError, Yard, sweep
@@ -85,13 +85,15 @@ def tried(of: Side, asked: Additions, origin: str, log: Log) -> Tried:
         if error.code != TandemError.code:
             raise
         return Tried(refused=_worded(error), unknown=True)
-    return Tried(added=tuple(f"{wheel.name} {wheel.version}" for wheel in found))
+    return Tried(
+        requirements=tuple(asked.requirements), added=tuple(f"{wheel.name} {wheel.version}" for wheel in found)
+    )
 
 
 def later(model: Side, cluster: Side, log: Log) -> Later | None:
     """The oldest later vLLM that resolves with the model's Transformers; None where the cluster's allows these."""
     version = model.reading.version("transformers").partition("+")[0]
-    if cluster.vllm is None or not advice.transformers(model, cluster):
+    if cluster.vllm is None or not sides.transformers(model, cluster):
         return None
     request = resolve.Request(
         requirements=(),

@@ -23,12 +23,12 @@ ADD own.tar /
 #: settings
 """
 """The Dockerfile of every image on top of another."""
+Smoke = Mapping[str, Sequence[str]]
+"""What is added as smoke: its architectures and what it does without, by key."""
 SCHEMA = "# yaml-language-server: $schema=../../schemas/image.json\n"
 
 
-def whole(
-    platform: str, image: str, requirements: Sequence[str], combine: Mapping[str, str], smoke: Sequence[str]
-) -> str:
+def whole(platform: str, image: str, requirements: Sequence[str], combine: Mapping[str, str], smoke: Smoke) -> str:
     """The text of a new image.yaml."""
     sides = "".join(f"  {side}: {name}\n" for side, name in combine.items())
     parts = [
@@ -40,15 +40,20 @@ def whole(
     return "".join(parts)
 
 
-def blocks(image: str, requirements: Sequence[str], smoke: Sequence[str]) -> Iterator[tuple[str, str]]:
+def blocks(image: str, requirements: Sequence[str], smoke: Smoke) -> Iterator[tuple[str, str]]:
     """The keys that advice adds, each with its text and an empty line before it."""
     yield "base", f"\nbase:\n  image: {image}\n"
     yield "python", f"\npython:\n  requirements: {json.dumps(list(requirements))}\n"
-    if smoke:
-        yield "smoke", "\nsmoke:\n  architectures:\n" + "".join(f"    - {name}\n" for name in smoke)
+    lines = [
+        f"  {key}:\n" + "".join(f"    - {name}\n" for name in smoke[key])
+        for key in ("architectures", "without")
+        if smoke.get(key)
+    ]
+    if lines:
+        yield "smoke", "\nsmoke:\n" + "".join(lines)
 
 
-def advised(text: str, where: str, image: str, requirements: Sequence[str], smoke: Sequence[str]) -> str:
+def advised(text: str, where: str, image: str, requirements: Sequence[str], smoke: Smoke) -> str:
     """An image.yaml with `base.image` set to an image; python and smoke are added if they are not there.
 
     Raises ConfigError, naming the file (`where`), if it is written in a way that cannot be added to line by line.

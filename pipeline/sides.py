@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from msgspec import field
 
-from pipeline import entrypoint
+from pipeline import complaints, entrypoint, launching
+from pipeline.complaints import Wish
 from pipeline.reading import Fact, Inside, Reading
 
 REGISTRY = "vllm/model_executor/models/registry.py"
@@ -93,6 +94,43 @@ def foremost(architectures: Iterable[str], known: Iterable[str]) -> list[str]:
 def some(names: Sequence[str]) -> str:
     """The first names, and how many there are more."""
     return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+
+
+def unusable(side: Side, architectures: Sequence[str]) -> list[str]:
+    """Why vLLM of a side cannot serve the architectures, one line a reason; none if it can."""
+    if side.vllm is None:
+        return [f"{side.reference} has no vLLM"]
+    missing = [name for name in architectures if name not in side.knows]
+    lines = [f"{some(missing)}: not in the registry of its vLLM {side.version} ({side.registry})"] if missing else []
+    failing = [(name, why) for name in architectures if (why := side.fails(name))]
+    return lines + [f"{name} is listed, but does not import: {why}" for name, why in failing]
+
+
+def requirements(side: Side, asked: Sequence[str]) -> tuple[str, ...]:
+    """What is asked for, and uv where launchers' mods would find neither it nor pip."""
+    programs = side.reading.programs
+    return (*asked, *(["uv"] if programs.get("uv", "uv") == programs.get("pip", "pip") == "" else []))
+
+
+def without(side: Side, asked: Sequence[str]) -> tuple[str, ...]:
+    """What launchers may ask for that a side lacks and no requirement brings, as smoke.without names it."""
+    programs, libraries = side.reading.programs, side.reading.libraries
+    lacking = [name for name in ("earlyoom", "git", "curl", "patch") if programs.get(name, name) == ""]
+    lacking += ["uv"] if len(requirements(side, asked)) > len(asked) and "uv" not in asked else []
+    lacking += ["rdma"] if any(libraries.get(name, name) == "" for name in launching.LIBRARIES) else []
+    return tuple(lacking)
+
+
+def transformers(model: Side, cluster: Side) -> list[Wish]:
+    """The wishes inside the cluster's image that the Transformers of the model's would not meet."""
+    version = model.reading.version("transformers")
+    found = wishes(cluster.reading, cluster.reading.distributions)
+    return [w for w in found if version and w.name == "transformers" and not complaints.fits(w.requirement, version)]
+
+
+def wishes(reading: Reading, distributions: Sequence[Inside]) -> Iterator[Wish]:
+    """What distributions want on the machine and Python of a reading."""
+    return complaints.wishes(distributions, python=reading.python.version, platform=reading.platform)
 
 
 def rows(model: Side, cluster: Side) -> list[tuple[str, str, str]]:

@@ -14,7 +14,7 @@ from pipeline.commands.places import chosen, root
 from pipeline.commands.writing import created, rewritten
 from pipeline.config import Config
 from pipeline.errors import ConfigError, Exit
-from pipeline.models import Combine, CombinedImage
+from pipeline.models import Additions, Combine, CombinedImage
 from pipeline.nearest import nearest
 from pipeline.sides import Side
 
@@ -32,11 +32,15 @@ class Steps(Shown):
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What it is about: the image, made up where there is none yet, and what its folder is called."""
+    """What it is about: the image, made up where there is none yet, and what its folder is called.
+
+    `free`: its image.yaml says nothing of python yet.
+    """
 
     name: str
     image: CombinedImage
     sides: Combine
+    free: bool = True
 
     @property
     def origin(self) -> str:
@@ -113,8 +117,8 @@ def _looked(
     if not options["quick"] and model.vllm is not None:
         model = advising.with_registry(model, architectures, here, log)
         architectures = sides.wanted(model, cluster, image.smoke.architectures)
-    bases = {side.reference: side for side in (cluster, model) if not advice.unusable(side, architectures)}
-    tried = {name: advising.tried(side, image.python, asked.origin, log) for name, side in bases.items()}
+    bases = {side.reference: side for side in (cluster, model) if not sides.unusable(side, architectures)}
+    tried = {name: advising.tried(side, _additions(asked, side), asked.origin, log) for name, side in bases.items()}
     later = None if options["quick"] else advising.later(model, cluster, log)
     return (
         model,
@@ -122,6 +126,14 @@ def _looked(
         architectures,
         advice.combinations(model, cluster, architectures, tried, later, image.workdir),
     )
+
+
+def _additions(asked: Asked, side: Side) -> Additions:
+    """The Python packages that image.yaml asks for, or would if it were written for a side."""
+    from msgspec.structs import replace as with_
+
+    python = asked.image.python
+    return with_(python, requirements=sides.requirements(side, python.requirements)) if asked.free else python
 
 
 def _asked(loaded: Config, words: list[str], options: Options) -> Asked:
@@ -161,7 +173,9 @@ def _asked(loaded: Config, words: list[str], options: Options) -> Asked:
         )
     chosen_ = having[name]
     assert chosen_.combine is not None
-    return Asked(name=name, sides=chosen_.combine, image=_wanting(chosen_, architectures))
+    file = loaded.root / config.IMAGES / name / "image.yaml"
+    free = "python" not in config.read(file, loaded.root).value
+    return Asked(name=name, sides=chosen_.combine, image=_wanting(chosen_, architectures), free=free)
 
 
 def _wanting(image: CombinedImage, architectures: tuple[str, ...]) -> CombinedImage:
@@ -200,12 +214,12 @@ def _check_new(loaded: Config, name: str) -> None:
 
 def _written(loaded: Config, asked: Asked, best: Combination, options: Options) -> str:
     """Write what works, where there is a place for it; returns what was written, in words."""
-    image, smoke = asked.image, tuple(options["architecture"])
+    image, smoke = asked.image, {"architectures": options["architecture"], "without": best.without}
     if not asked.name:
         return ""
     if options["write"]:
         both = {"model_from": asked.sides.model_from, "cluster_from": asked.sides.cluster_from}
-        text = imagetext.whole(image.platform, best.base, image.python.requirements, both, smoke)
+        text = imagetext.whole(image.platform, best.base, best.requirements, both, smoke)
         return created(loaded.root, asked.name, text)
     if image.base is not None and image.base.image == best.base:
         return ""
@@ -214,4 +228,4 @@ def _written(loaded: Config, asked: Asked, best: Combination, options: Options) 
             f"{asked.origin}: base is {image.base.image} already, and stays; what works is {best.base}",
             hint="--force replaces it",
         )
-    return rewritten(loaded.root, asked.name, best.base, image.python.requirements, smoke)
+    return rewritten(loaded.root, asked.name, best.base, best.requirements, smoke)

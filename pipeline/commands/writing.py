@@ -1,6 +1,7 @@
 """Writes image.yaml for `doit advise`: whole or not at all, and only what the configuration then takes."""
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from uuid import uuid4
 
@@ -29,7 +30,7 @@ def created(root: Path, name: str, text: str) -> str:
     return f"dockerfiles/{name}/image.yaml and Dockerfile"
 
 
-def rewritten(root: Path, name: str, image: str, requirements: tuple[str, ...], smoke: tuple[str, ...]) -> str:
+def rewritten(root: Path, name: str, image: str, requirements: Sequence[str], smoke: imagetext.Smoke) -> str:
     """Put base into an image.yaml; returns what was written, in words. Raises HostError, ConfigError."""
     file = root / config.IMAGES / name / "image.yaml"
     where = file.relative_to(root).as_posix()
