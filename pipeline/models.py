@@ -31,7 +31,7 @@ Version = Annotated[str, worded("^[0-9A-Za-z][0-9A-Za-z.+!_-]*$", "a version, as
 Reference = Annotated[
     str,
     worded(
-        r"^[A-Za-z0-9][A-Za-z0-9._-]*(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
+        r"^([A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]+)?/)?[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
         r"(:[A-Za-z0-9_][A-Za-z0-9._-]{0,127}(@sha256:[0-9a-f]{64})?|@sha256:[0-9a-f]{64})$",
         "an image's name as docker pull takes it, with a tag or a digest",
     ),

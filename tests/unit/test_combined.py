@@ -1,0 +1,213 @@
+"""Images on top of others: what is asked, locked, laid down, and left alone."""
+
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from pipeline import archive, build, config, lock, lock_combined, lockfile, own, wheels
+from pipeline.audit import Target
+from pipeline.errors import ConfigError, TandemError
+from pipeline.lockfile import Lock
+from pipeline.log import NullLog
+from pipeline.models import Additions, Alias, Combine, CombinedImage, ImageBase
+from pipeline.reading import Inside, Interpreter, Reading
+from pipeline.request import request
+from pipeline.resolve import Wheel
+
+HEX = "0123456789abcdef" * 4
+BASE = "there/model:1"
+SITE = "/opt/venv/lib/python3.12/site-packages"
+IMAGE = CombinedImage(base=ImageBase(image=BASE))
+READING = Reading(
+    digest=f"sha256:{HEX}",
+    platform="linux/arm64",
+    glibc=39,
+    python=Interpreter(
+        path="/opt/venv/bin/python3",
+        program="/usr/bin/python3.12",
+        version="3.12.3",
+        kind="venv",
+        site=SITE,
+        scripts="/opt/venv/bin",
+        paths=(SITE,),
+    ),
+    distributions=(
+        Inside(name="vllm", version="0.17.1rc1.dev25", place=SITE),
+        Inside(name="click", version="8.1", place=SITE),
+        Inside(name="click", version="7.0", place="/usr/lib/python3/dist-packages"),
+    ),
+)
+LOCK = Lock(
+    name="gb10",
+    request=request(IMAGE),
+    cutoff="2026-11-01",
+    epoch=1_793_491_200,
+    wheels=(Wheel("ray", "2.57.1", (f"sha256:{HEX}",), "ray-2.57.1-cp312-cp312-manylinux_2_17_aarch64.whl", 10),),
+    debs=(),
+    interpreter=(),
+    tools={"uv": "1"},
+    base=f"there/model@sha256:{HEX}",
+    reading=READING,
+)
+
+
+def written(folder: Path, text: str) -> Path:
+    """A checkout whose only image says this."""
+    place = folder / "dockerfiles" / "gb10"
+    place.mkdir(parents=True)
+    (place / "image.yaml").write_text(text)
+    (place / "Dockerfile").touch()
+    cluster = "clusters: {local: {image: gb10, nodes: [{name: head}]}}\n"
+    (folder / "pipeline.yaml").write_text(f"default: local\n{cluster}")
+    return folder
+
+
+def test_ray_is_what_is_added_unless_something_else_is_said(tmp_path: Path) -> None:
+    image = config.load(written(tmp_path, f"base: {{image: '{BASE}'}}\n")).images["gb10"]
+    assert image == IMAGE
+    assert request(image)["requirements"] == ["ray[default]"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("base: {image: model}", "image.yaml:1: base.image: 'model' is not an image's name"),
+        ("base: {image: 'Model:1'}", "base.image: 'Model:1' is not an image's name"),
+        ("base: {image: 'Registry.example:5000/team/model:1'}", None),
+        ("base: {image: 'a/Model:1'}", "base.image: 'a/Model:1' is not an image's name"),
+        ("base: {image: 'a:1', debian: trixie}", "base.debian: unknown key"),
+        ("base: {imag: 'a:1'}", "base.imag: unknown key"),
+        ("base: {image: 'a:1'}\npython: {version: '3.12'}", "image.yaml:2: python.version: unknown key"),
+        ("combine: {model_from: 'a:1'}", "cluster_from"),
+        ("base: {image: 'a:1'}\nsmoke: {without: [bash]}", "smoke.without[0]"),
+    ],
+)
+def test_a_mistake_is_named_with_its_place(tmp_path: Path, text: str, said: str | None) -> None:
+    root = written(tmp_path, text + "\n")
+    if said is None:
+        assert config.load(root)
+        return
+    with pytest.raises(ConfigError) as caught:
+        config.load(root)
+    assert said in str(caught.value)
+
+
+def test_both_ways_to_make_an_image_are_in_its_schema() -> None:
+    schema: Any = msgspec.json.decode(config.schemas()["image.json"])
+    assert {one["$ref"] for one in schema["anyOf"]} == {"#/$defs/DebianImage", "#/$defs/CombinedImage"}
+
+
+def test_the_lock_of_a_combined_image_is_read_as_it_was_written(tmp_path: Path) -> None:
+    lockfile.write(LOCK, tmp_path)
+    assert lockfile.read("gb10", tmp_path) == LOCK
+    assert sorted(path.name for path in (tmp_path / "lockfiles").iterdir()) == [
+        "gb10.interpreter.txt",
+        "gb10.lock.json",
+        "gb10.reading.json",
+        "gb10.requirements.txt",
+    ]
+
+
+def test_a_reading_that_was_changed_by_hand_is_refused(tmp_path: Path) -> None:
+    lockfile.write(LOCK, tmp_path)
+    file = tmp_path / "lockfiles" / "gb10.reading.json"
+    file.write_text(file.read_text().replace("8.1", "8.2"))
+    with pytest.raises(ConfigError, match=r"gb10\.reading\.json is not the file that was written with it"):
+        lockfile.read("gb10", tmp_path)
+
+
+def test_a_lock_that_answers_needs_no_engine_and_no_registry(tmp_path: Path) -> None:
+    lockfile.write(LOCK, tmp_path)
+    assert lock.make("gb10", IMAGE, tmp_path, "", NullLog()) == LOCK
+
+
+def test_another_base_does_not_answer(tmp_path: Path) -> None:
+    lockfile.write(LOCK, tmp_path)
+    other = CombinedImage(base=ImageBase(image="there/model:2"))
+    with pytest.raises(ConfigError, match="image: there/model:1 became there/model:2"):
+        lock.make("gb10", other, tmp_path, "frozen", NullLog())
+
+
+def test_two_images_that_are_not_combined_yet_are_sent_to_advise() -> None:
+    image = CombinedImage(combine=Combine(model_from="a:1", cluster_from="b:1"))
+    with pytest.raises(ConfigError, match="base does not yet say how") as caught:
+        lock_combined.make("gb10", image, None, None, NullLog())
+    assert "advise gb10" in caught.value.hint
+
+
+def test_a_package_that_is_not_added_cannot_be_upgraded(tmp_path: Path) -> None:
+    lockfile.write(LOCK, tmp_path)
+    with pytest.raises(ConfigError, match="no package 'rai' is locked"):
+        lock.make("gb10", IMAGE, tmp_path, "upgrade:rai", NullLog())
+
+
+def test_what_python_imports_counts_where_the_base_has_it_twice() -> None:
+    assert LOCK.inside == {"vllm": "0.17.1rc1.dev25", "click": "8.1"}
+    assert LOCK.versions == {**LOCK.inside, "ray": "2.57.1"}
+
+
+def test_additions_go_where_the_base_s_own_interpreter_looks() -> None:
+    place = LOCK.place
+    assert (LOCK.python, LOCK.suite) == ("3.12", "")
+    assert place.of("ray/__init__.py") == f"{SITE[1:]}/ray/__init__.py"
+    assert place.of("bin/ray") == "opt/venv/bin/ray"
+    assert place.of("share/man/ray.1") == "opt/venv/share/man/ray.1"
+    assert place.shebang == b"#!/opt/venv/bin/python3\n"
+
+
+def test_the_wheels_fit_the_base_s_libc_and_python() -> None:
+    assert lock.target(LOCK) == Target("arm64", "3.12", 39)
+
+
+def test_an_addition_may_not_take_the_place_of_a_file_of_the_base() -> None:
+    present = {"opt/venv/bin/ray": "f", "opt/venv/bin": "d"}
+    with pytest.raises(TandemError, match="ray would take the place of what is in the base already: /opt/venv/bin/ray"):
+        wheels.refuse_present({"ray": ["opt/venv/bin/ray", f"{SITE[1:]}/ray/a.py"]}, present)
+    wheels.refuse_present({"ray": [f"{SITE[1:]}/ray/a.py"]}, present)
+
+
+def test_folders_of_the_base_are_not_in_our_archives(tmp_path: Path) -> None:
+    archive.write(tmp_path / "a.tar", {"root/a/b": b"x"}, 0, ["workspace"], {"root": "d", "workspace": "l"})
+    with tarfile.open(tmp_path / "a.tar") as tar:
+        assert tar.getnames() == ["root/a", "root/a/b"]
+
+
+def test_the_dockerfile_begins_with_the_base_s_digest_and_ends_with_what_launchers_need(tmp_path: Path) -> None:
+    template = Path(__file__).parents[2] / "dockerfiles/gb10/Dockerfile"
+    reading = msgspec.structs.replace(READING, entrypoint=("vllm", "serve"), env={"PATH": "/opt/venv/bin:/bin"})
+    image = CombinedImage(base=IMAGE.base, env={"A": "1"})
+    launching = build.lay("gb10", image, LOCK, reading, NullLog())
+    lines = build.dockerfile(template, image, ["added"], LOCK.base, launching).splitlines()
+    instructions = [line for line in lines if line and not line.startswith("#")]
+    assert instructions[:3] == [f"FROM {LOCK.base}", "ADD added.tar /", "ADD own.tar /"]
+    assert "ENTRYPOINT []" in instructions
+    assert 'CMD ["tandem-serve"]' in instructions
+    assert instructions[-1] == 'ENV A="1"'
+
+
+def test_a_base_with_a_node_s_variables_is_refused_with_the_key() -> None:
+    reading = msgspec.structs.replace(READING, env={"NCCL_SOCKET_IFNAME": "eth7"})
+    with pytest.raises(ConfigError, match=r"dockerfiles/gb10/image\.yaml: base: the base bakes NCCL_SOCKET_IFNAME"):
+        build.lay("gb10", IMAGE, LOCK, reading, NullLog())
+
+
+def test_the_labels_name_the_base_and_its_digest() -> None:
+    found = build.labels("gb10", LOCK)
+    assert found["org.opencontainers.image.base.name"] == "there/model"
+    assert found["org.opencontainers.image.base.digest"] == f"sha256:{HEX}"
+    other = build.labels("gb10", replace(LOCK, base="there/model@sha256:" + "f" * 64))
+    assert found["tandem.lock"] != other["tandem.lock"]
+
+
+def test_an_alias_may_not_stand_for_another_version_of_what_is_inside() -> None:
+    image = CombinedImage(base=IMAGE.base, aliases=(Alias(name="vllm", version="1", of="ray", reason="r"),))
+    with pytest.raises(ConfigError, match=r"aliases\[0\]\.name: 'vllm' is in the base already"):
+        own.check_aliases("gb10", image, LOCK)
+
+
+def test_additions_are_ray_with_its_dashboard() -> None:
+    assert Additions().requirements == ("ray[default]",)
