@@ -74,7 +74,10 @@ def advised(text: str, where: str, image: str, requirements: Sequence[str], smok
 
 def checked(before: str, after: str, where: str, image: str) -> None:
     """Raise ConfigError unless a text says all that it said before, and that image."""
-    old, new = yaml.safe_load(before), yaml.safe_load(after)
+    try:
+        old, new = yaml.safe_load(before), yaml.safe_load(after)
+    except yaml.YAMLError as error:
+        raise _by_hand(where, image) from error
     same: Any = {key: value for key, value in new.items() if key in old and key != "base"}
     if same != {key: value for key, value in old.items() if key != "base"} or new["base"] != {"image": image}:
         raise _by_hand(where, image)

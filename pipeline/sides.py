@@ -8,9 +8,9 @@ from msgspec import field
 
 from pipeline import complaints, entrypoint, launching
 from pipeline.complaints import Wish
+from pipeline.inspection import REGISTRY
 from pipeline.reading import Fact, Inside, Reading
 
-REGISTRY = "vllm/model_executor/models/registry.py"
 MAIN = re.compile(r"(.+?)For[A-Z]\w*")
 NAMED = 4  # architectures that a sentence names
 NONE = "-"
@@ -53,7 +53,8 @@ class Side:
     @property
     def registry(self) -> str:
         """Where its vLLM looks architectures up."""
-        return f"{self.vllm.editable or self.vllm.place}/{REGISTRY}" if self.vllm else ""
+        folder = self.vllm and (self.reading.vllm or f"{self.vllm.editable or self.vllm.place}/vllm")
+        return f"{folder}/{REGISTRY}" if folder else ""
 
     @property
     def knows(self) -> frozenset[str]:

@@ -8,10 +8,15 @@ from typing import Any
 
 import pytest
 
+from pipeline import advice
+from pipeline.advice import Tried
 from pipeline.cluster import Found
 from pipeline.commands import lab, ps
+from pipeline.commands.advising_text import as_json
 from pipeline.engine import LABEL
 from pipeline.lab import Look, Machine
+from pipeline.reading import Inside, Interpreter, Reading
+from pipeline.sides import Side
 from tests.flow.looking_project import Looking
 from tests.flow.project import REPOSITORY, ended, wait_for
 
@@ -27,7 +32,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "gc": ("gc", "--dry-run"),
     "forget": ("forget", "other"),
 }
-ELSEWHERE = {"host", "ps", "lab"}  # about this machine, a cluster and the lab, not about the graph
+ELSEWHERE = {"host", "ps", "lab", "advise"}  # about this machine, a cluster, the lab and images, not about the graph
 
 
 @pytest.fixture
@@ -96,6 +101,20 @@ def test_what_lab_says_is_as_documented() -> None:
     machine = Machine("spark-1", "172.20.0.2", "ssh://root@172.20.0.2", "containerd")
     for looks, path in (((Look(machine, "running", "26.1.5"),), "/c/artifacts/lab/bin"), ((), "")):
         assert problems(lab.as_json(looks, path), json.loads(BLOCKS["lab"]), "lab") == []
+
+
+def test_what_advise_says_is_as_documented() -> None:
+    where = Interpreter(path="/p", program="/p", version="3.12.3", kind="venv", site="/s", scripts="/b")
+    vllm = Inside(name="vllm", version="0.17.1", place="/s")
+    table = {"QwenForCausalLM": "qwen:QwenForCausalLM"}
+    fixed: dict[str, Any] = {"digest": "sha256:0", "platform": "linux/arm64", "glibc": 36, "python": where}
+    one, other = (
+        Side(f"{name}@sha256:0", Reading(**fixed, distributions=(vllm,), architectures=known))
+        for name, known in (("one", table), ("other", {}))
+    )
+    tried = {one.reference: Tried(added=("ray 2.54.1",))}
+    found = advice.combinations(one, other, tuple(table), tried, None, "/workspace/vllm")
+    assert problems(as_json(one, other, tuple(table), found, ""), json.loads(BLOCKS["advise"]), "advise") == []
 
 
 def test_what_json_holds_is_what_the_documentation_says(project: Looking) -> None:

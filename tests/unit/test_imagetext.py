@@ -1,0 +1,111 @@
+"""What is added to an image.yaml leaves all else as it was written."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+import yaml
+
+from pipeline import imagetext
+from pipeline.errors import ConfigError
+from pipeline.models import CombinedImage
+
+IMAGE = "somebody/one@sha256:" + "0" * 64
+WHERE = "dockerfiles/x/image.yaml"
+TEXT = """\
+# mine
+combine: {model_from: a/b:1, cluster_from: c/d:2}  # both
+
+# about workdir
+workdir: /workspace/vllm
+"""
+
+
+def advised(text: str, **smoke: list[str]) -> str:
+    after = imagetext.advised(text, WHERE, IMAGE, ["ray[default]", "uv"], smoke)
+    imagetext.checked(text, after, WHERE, IMAGE)
+    return after
+
+
+def test_base_stands_behind_combine_and_before_what_is_said_of_the_next_key() -> None:
+    after = advised(TEXT, without=["earlyoom"])
+    lines = after.splitlines()
+    assert [line for line in lines if line in TEXT.splitlines()] == [
+        *TEXT.splitlines()[:2],
+        *[""] * 4,
+        *TEXT.splitlines()[3:],
+    ]
+    assert after.index("# both") < after.index("base:") < after.index("# about workdir")
+    assert yaml.safe_load(after) == {
+        **yaml.safe_load(TEXT),
+        "base": {"image": IMAGE},
+        "python": {"requirements": ["ray[default]", "uv"]},
+        "smoke": {"without": ["earlyoom"]},
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "combine:\n  model_from: a:1\n  # between\n  cluster_from: b:1\n# at the end",
+        "workdir: /w\ncombine:\n    model_from: a:1\n    cluster_from: b:1",
+        "combine:\n  {model_from: a:1,\n   cluster_from: b:1}\nenv:\n  A: |\n    x\n\n    y\n",
+        "env: {A: ü}\ncombine: {model_from: a:1, cluster_from: b:1}\n",
+        "---\ncombine: {model_from: a:1, cluster_from: b:1}\n",
+        "combine:\n  model_from: a:1\n  cluster_from: >-\n    b:1\nworkdir: /w\n",
+    ],
+)
+def test_however_it_is_written_all_of_it_stays(text: str) -> None:
+    after = advised(text)
+    assert yaml.safe_load(after)["base"] == {"image": IMAGE}
+    kept = iter(after.splitlines())
+    assert all(line in kept for line in text.splitlines())
+
+
+def test_lines_end_as_the_others_do() -> None:
+    after = advised(TEXT.replace("\n", "\r\n"))
+    assert after.count("\n") == after.count("\r\n")
+
+
+def test_keys_that_are_there_are_not_written_again() -> None:
+    own = TEXT + "python:\n  requirements: [mine]\nsmoke:\n  ray: false\n"
+    assert yaml.safe_load(advised(own, without=["git"])) == {**yaml.safe_load(own), "base": {"image": IMAGE}}
+
+
+def test_of_a_base_that_is_there_only_the_name_changes() -> None:
+    own = TEXT + 'base:\n  image: "old/one:2"  # from last week\n'
+    assert advised(own) == own.replace('"old/one:2"', IMAGE)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{combine: {model_from: a:1, cluster_from: b:1}}\n", TEXT + "base: null\n", TEXT + "base: [1]\n"],
+)
+def test_what_cannot_be_added_to_line_by_line_is_left_to_its_writer(text: str) -> None:
+    with pytest.raises(ConfigError, match="not written so that base can be put into it") as caught:
+        advised(text)
+    assert caught.value.hint == f"write base: {{image: {IMAGE}}}"
+
+
+def test_an_anchor_that_stands_for_the_base_is_not_followed_into_another_key() -> None:
+    text = "combine: {model_from: &a a:1, cluster_from: b:1}\nbase: {image: *a}\n"
+    with pytest.raises(ConfigError):
+        advised(text)
+
+
+def test_a_new_image_says_all_that_was_found() -> None:
+    text = imagetext.whole(
+        "linux/arm64", IMAGE, ["ray[default]"], {"model_from": "a:1", "cluster_from": "b:1"}, {"architectures": ["A"]}
+    )
+    image = msgspec.convert(yaml.safe_load(text), CombinedImage)
+    assert image.base is not None
+    assert (image.base.image, image.python.requirements, image.smoke.architectures) == (
+        IMAGE,
+        ("ray[default]",),
+        ("A",),
+    )
+
+
+def test_the_dockerfile_is_that_of_the_image_that_ships() -> None:
+    shipped = Path(__file__).parents[2] / "dockerfiles/gb10/Dockerfile"
+    assert shipped.read_text() == imagetext.DOCKERFILE
