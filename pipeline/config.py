@@ -15,8 +15,8 @@ import yaml
 
 from pipeline.errors import ConfigError
 from pipeline.models import NAME, NAME_WORDS, Cluster, CombinedImage, DebianImage, Image, Pipeline
-from pipeline.nearest import nearest
-from pipeline.sensible import Fault, Key, image_faults, pipeline_faults
+from pipeline.nearest import likely, nearest
+from pipeline.sensible import OF_DEBIAN, Fault, Key, image_faults, mixed_faults, pipeline_faults
 
 _SAFE: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _BOOL = "tag:yaml.org,2002:bool"
@@ -139,7 +139,10 @@ def _images(root: Path) -> Iterator[tuple[str, Image]]:
 
 def _image(root: Path, folder: Path) -> Image:
     source = read(folder / "image.yaml", root)
-    image: Image = _convert(source.value, _shape(source.value), [source], root)
+    shape = _shape(source.value)
+    if shape is CombinedImage:
+        _refuse(mixed_faults(source.value), [source], root)
+    image: Image = _convert(source.value, shape, [source], root)
     _refuse(image_faults(image, folder), [source], root)
     return image
 
@@ -147,8 +150,9 @@ def _image(root: Path, folder: Path) -> Image:
 def _shape(value: Any) -> type[Image]:
     """Which of the two ways to make an image a file means."""
     base = value.get("base") if isinstance(value, dict) else None
-    on_image = isinstance(value, dict) and ("combine" in value or (isinstance(base, dict) and "image" in base))
-    return CombinedImage if on_image else DebianImage
+    keys = [str(key) for key in base] if isinstance(base, dict) else []
+    on_image = any(likely(key, ("image", *OF_DEBIAN)) == "image" for key in keys)
+    return CombinedImage if on_image or (isinstance(value, dict) and "combine" in value) else DebianImage
 
 
 def _refuse(found: Iterable[Fault], sources: list[Source], root: Path) -> None:

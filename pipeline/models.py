@@ -33,7 +33,7 @@ Reference = Annotated[
     worded(
         r"^([A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]+)?/)?[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
         r"(:[A-Za-z0-9_][A-Za-z0-9._-]{0,127}(@sha256:[0-9a-f]{64})?|@sha256:[0-9a-f]{64})$",
-        "an image's name as docker pull takes it, with a tag or a digest",
+        "an image's name as docker pull takes it: lower case, without https://, and with a tag or a digest (NAME:TAG)",
     ),
 ]
 Absolute = Annotated[str, worded(r"^/[^\0\n]*$", "an absolute path, as in /workspace")]

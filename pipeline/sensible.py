@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
+from typing import Any
 from urllib.parse import urlsplit
 
 from pipeline.models import Cluster, CombinedImage, DebianImage, Image, Node, Pipeline
@@ -16,6 +17,8 @@ LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?")
 PORT = re.compile(r"[1-9][0-9]{0,4}")
 TINY = "tiny"
 ENDPOINTS = ("ssh", "tcp", "unix")
+OF_DEBIAN = ("debian", "packages")
+"""The keys of a base that is made from Debian packages."""
 LONGEST = 63  # characters of a host name: a container's name is its host's
 GIVEN = {
     "--model": "serve.model",
@@ -65,6 +68,25 @@ def image_faults(image: Image, folder: Path) -> Iterator[Fault]:
             yield key, f"{name!r} is not a folder below the image's own", "write it as seen from the image's folder"
         elif not (folder / name).is_dir():
             yield key, f"no folder {name!r}", f"it is looked for in dockerfiles/{folder.name}/"
+
+
+def mixed_faults(value: Mapping[str, Any]) -> Iterator[Fault]:
+    """What the image.yaml of an image on another one has of one from Debian; `value` is plain YAML data."""
+    base, python = value.get("base"), value.get("python")
+    for key in OF_DEBIAN:
+        if isinstance(base, dict) and key in base:
+            what = "combine" if "combine" in value else "base.image"
+            yield (
+                ("base", key),
+                f"an image is made from Debian packages or, by {what}, from another",
+                "keep one of both",
+            )
+    if isinstance(python, dict) and "version" in python:
+        yield (
+            ("python", "version"),
+            "the interpreter is the base's own",
+            "leave the key out; the lock reads which it is",
+        )
 
 
 def address_fault(address: str) -> tuple[str, str] | None:

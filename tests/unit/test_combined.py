@@ -79,9 +79,19 @@ def test_ray_is_what_is_added_unless_something_else_is_said(tmp_path: Path) -> N
         ("base: {image: 'Model:1'}", "base.image: 'Model:1' is not an image's name"),
         ("base: {image: 'Registry.example:5000/team/model:1'}", None),
         ("base: {image: 'a/Model:1'}", "base.image: 'a/Model:1' is not an image's name"),
-        ("base: {image: 'a:1', debian: trixie}", "base.debian: unknown key"),
+        (
+            "base: {image: 'a:1', debian: trixie}",
+            "base.debian: an image is from Debian packages or",
+        ),
+        (
+            "combine: {}\nbase: {packages: [a]}",
+            "image.yaml:2: base.packages: an image is from Debian",
+        ),
         ("base: {imag: 'a:1'}", "base.imag: unknown key"),
-        ("base: {image: 'a:1'}\npython: {version: '3.12'}", "image.yaml:2: python.version: unknown key"),
+        (
+            "base: {image: 'a:1'}\npython: {version: '3.12'}",
+            "image.yaml:2: python.version: the interpreter is the",
+        ),
         ("combine: {model_from: 'a:1'}", "cluster_from"),
         ("base: {image: 'a:1'}\nsmoke: {without: [bash]}", "smoke.without[0]"),
     ],
@@ -94,6 +104,12 @@ def test_a_mistake_is_named_with_its_place(tmp_path: Path, text: str, said: str 
     with pytest.raises(ConfigError) as caught:
         config.load(root)
     assert said in str(caught.value)
+
+
+def test_a_slip_in_the_key_of_another_image_is_no_debian_base(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config.load(written(tmp_path, "base: {imag: 'a:1'}\n"))
+    assert caught.value.hint == "did you mean 'image'?"
 
 
 def test_both_ways_to_make_an_image_are_in_its_schema() -> None:
