@@ -81,11 +81,11 @@ def test_ray_is_what_is_added_unless_something_else_is_said(tmp_path: Path) -> N
         ("base: {image: 'a/Model:1'}", "base.image: 'a/Model:1' is not an image's name"),
         (
             "base: {image: 'a:1', debian: trixie}",
-            "base.debian: an image is from Debian packages or",
+            "base.debian: an image is made from Debian packages or",
         ),
         (
             "combine: {}\nbase: {packages: [a]}",
-            "image.yaml:2: base.packages: an image is from Debian",
+            "image.yaml:2: base.packages: an image is made from Debian",
         ),
         ("base: {imag: 'a:1'}", "base.imag: unknown key"),
         (
