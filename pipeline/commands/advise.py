@@ -19,15 +19,17 @@ from pipeline.nearest import nearest
 from pipeline.sides import Side
 
 
-class Steps(Shown):
-    """A log for people that shows the steps and how far they are."""
+class Steps:
+    """A log for people that shows the steps, and how far they are."""
+
+    def __init__(self) -> None:
+        self._shown = Shown()
+        self.progress = self._shown.progress
+        self.step = self._shown.line
+        self.close = self._shown.close
 
     def line(self, text: str) -> None:
         """Pass over it: details are for a task's log, and there is none."""
-
-    def step(self, text: str) -> None:
-        """Show what begins and ends."""
-        super().line(text)
 
 
 @dataclass(frozen=True, kw_only=True)
