@@ -182,8 +182,7 @@ def lay(name: str, image: Image, locked: Lock, reading: Reading, log: Log) -> La
         announce(log, note)
     for lack in launching.lacking:
         announce(log, f"the base lacks {lack}")
-    if launching.faults:
-        raise ConfigError(f"dockerfiles/{name}/image.yaml: base: " + "; ".join(launching.faults))
+    launcher.refuse(f"dockerfiles/{name}/image.yaml", launching)
     return launching
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline import entrypoint
+from pipeline.errors import ConfigError
 from pipeline.reading import Reading
 
 SCRIPT = Path(__file__).parent.parent / "dockerfiles/cpu/files/workspace/vllm/run-cluster-node.sh"
@@ -118,6 +119,12 @@ def layer(reading: Reading, workdir: str, added: Collection[str] = ()) -> Launch
         lacking=tuple(_lacking(reading, added)),
         faults=tuple(_faults(reading)),
     )
+
+
+def refuse(origin: str, launching: Launching) -> None:
+    """Raise ConfigError for what no layer can make good; `origin` is the file that names the base."""
+    if launching.faults:
+        raise ConfigError(f"{origin}: base: " + "; ".join(launching.faults))
 
 
 def _path(reading: Reading) -> list[str]:

@@ -2,10 +2,10 @@
 
 from functools import partial
 
-from pipeline import aptroot, debs, ontop, pins, reader, resolve
+from pipeline import aptroot, debs, launching, ontop, pins, reader, resolve
 from pipeline.audit import MACHINES
 from pipeline.debs import Deb
-from pipeline.errors import ConfigError
+from pipeline.errors import Cancelled, ConfigError, HostError, TandemError
 from pipeline.lockfile import SUITES, Lock
 from pipeline.log import Log
 from pipeline.models import CombinedImage
@@ -23,11 +23,14 @@ def make(name: str, image: CombinedImage, old: Lock | None, names: frozenset[str
     `base` among them is the digest behind the base's tag. Raises ConfigError, also for an image.yaml that says what to
     combine and not yet how; TandemError if registry or index cannot be reached.
     """
+    origin = f"dockerfiles/{name}/image.yaml"
+    resolve.readable(origin, image.python.requirements, image.python.constraints)
     before = old if old and old.reading and not (names is not None and not names) else None
     moving = names or frozenset()
     if before and moving - {BASE}:
         pins.refuse_unknown(moving - {BASE}, before, name)
     base, reading = _base(name, image, before if BASE not in moving else None, log)
+    launching.refuse(origin, launching.layer(reading, image.workdir))
     fits = ontop.target(reading)
     unchanged = before and pins.same(before.request, request(image), OF_WHEELS) and before.base == base
     if before and unchanged and not moving - {BASE}:
@@ -54,20 +57,26 @@ def _additions(reading: Reading, asked: resolve.Request, log: Log) -> tuple[reso
 
 def _base(name: str, image: CombinedImage, before: Lock | None, log: Log) -> tuple[str, Reading]:
     """NAME@digest of the base, and what it holds; read anew only if the digest is another one."""
+    origin = f"dockerfiles/{name}/image.yaml"
     if image.base is None:
         raise ConfigError(
-            f"dockerfiles/{name}/image.yaml: combine says which two images, and base does not yet say how",
+            f"{origin}: combine says which two images, and base does not yet say how",
             hint=f"`./doitw advise {name}` reads both and writes base",
         )
     asked = image.base.image
     if before and before.reading and before.request["image"] == asked and before.platform == image.platform:
         return before.base, before.reading
-    digest = reader.resolve(asked, image.platform, log)
-    base = f"{reader.repository(asked)}@{digest}"
-    if before and before.reading and before.base == base:
-        return base, before.reading
-    reader.pull(asked, digest, image.platform, log)
-    return base, reader.read(asked, digest, image.platform, log)
+    try:
+        digest = reader.resolve(asked, image.platform, log)
+        base = f"{reader.repository(asked)}@{digest}"
+        if before and before.reading and before.base == base:
+            return base, before.reading
+        reader.pull(asked, digest, image.platform, log)
+        return base, reader.read(asked, digest, image.platform, log)
+    except (Cancelled, HostError):
+        raise
+    except TandemError as error:
+        raise TandemError(f"{origin}: base.image: {error}", hint=error.hint) from error
 
 
 def _interpreter(python: str, before: Lock | None, moving: frozenset[str], log: Log) -> tuple[Deb, ...]:

@@ -31,7 +31,7 @@ def additions(request: Request, reading: Reading, log: Log) -> tuple[Wheel, ...]
     something inside would have to change, naming it, who wants what, and the newest version of an addition that would
     fit; else what resolve.wheels() raises.
     """
-    resolve.readable(request)
+    resolve.readable(request.origin, request.requirements, request.constraints)
     inside = complaints.by_name(reading.distributions)
     _stay(request, inside)
     missing = [wish for wish in _wishes(reading, request) if wish.name not in inside and wish.requirement.specifier]

@@ -155,7 +155,7 @@ def classify(reference: str, said: str, status: int = 0) -> Unavailable:
 def _no_platform(reference: str, platform: str, offers: str) -> TandemError:
     return TandemError(
         f"{reference} does not offer {platform}; it offers {offers}",
-        hint="name an image for that platform, or another platform in image.yaml",
+        hint="name an image for that platform, or another platform (image.yaml: platform; advise: --platform)",
     )
 
 

@@ -89,7 +89,7 @@ def answers(request: Request, log: Log) -> remedy.Solve:
 
 def solve(request: Request, log: Log) -> tuple[Wheel, ...]:
     """What wheels() does, without a look for another version in case of a conflict (conflict.Clash)."""
-    readable(request)
+    readable(request.origin, request.requirements, request.constraints)
     packages = _pylock(request, log)
     chosen = [_wheel(package, request.target) for package in packages]
     misfits = [
@@ -130,17 +130,25 @@ def version() -> str:
     return installed("uv")
 
 
-def readable(request: Request) -> None:
-    """Raise ConfigError for what is no requirement; an option of the resolver is none."""
+def readable(origin: str, requirements: Iterable[str], constraints: Iterable[str]) -> None:
+    """Raise ConfigError for what is no requirement of a name and versions; an option of the resolver is none."""
     from packaging.requirements import InvalidRequirement, Requirement
 
-    for key, given in (("requirements", request.requirements), ("constraints", request.constraints)):
+    for key, given in (("requirements", requirements), ("constraints", constraints)):
         for item in given:
             try:
-                Requirement(item)
+                direct = Requirement(item).url
             except InvalidRequirement as error:
                 why = str(error).splitlines()[0]
-                raise ConfigError(f"{request.origin}: python.{key}: {item!r} cannot be read: {why}") from error
+                raise ConfigError(
+                    f"{origin}: python.{key}: {item!r} cannot be read: {why}",
+                    hint="a name, extras and versions, as in ray[default]>=2.50",
+                ) from error
+            if direct:
+                raise ConfigError(
+                    f"{origin}: python.{key}: {item!r} names an address, which a lock does not keep",
+                    hint="a name and versions; UV_INDEX or uv.toml can name the index that has it",
+                )
 
 
 def _pylock(request: Request, log: Log, *options: str) -> list[dict[str, Any]]:

@@ -101,6 +101,8 @@ def unusable(side: Side, architectures: Sequence[str]) -> list[str]:
     """Why vLLM of a side cannot serve the architectures, one line a reason; none if it can."""
     if side.vllm is None:
         return [f"{side.reference} has no vLLM"]
+    if not side.knows:
+        return [f"no registry of models was found in vLLM {side.version} of {side.reference}: nothing is known of it"]
     missing = [name for name in architectures if name not in side.knows]
     lines = [f"{some(missing)}: not in the registry of its vLLM {side.version} ({side.registry})"] if missing else []
     failing = [(name, why) for name in architectures if (why := side.fails(name))]

@@ -61,7 +61,7 @@ def assemble(
         with step(log, "bytecode of the wheels"):
             compiled = compile_all(site, locked.place, distributions, python, log)
     contents = {d.name: members(site, d, compiled, locked.place, locked.python) for d in distributions}
-    refuse_present(contents, present)
+    refuse_present(contents, present, f"dockerfiles/{locked.name}/image.yaml")
     sizes = {name: _size(members) for name, members in contents.items()}
     plan = layers.plan(sizes) if locked.reading is None else (Layer(ADDED, tuple(sorted(sizes)), sum(sizes.values())),)
     for old in into.glob("*.tar"):
@@ -183,13 +183,14 @@ def refuse_foreign(site: Path, distributions: Iterable[Distribution], locked: Lo
             )
 
 
-def refuse_present(contents: Mapping[str, Iterable[str]], present: Mapping[str, str]) -> None:
+def refuse_present(contents: Mapping[str, Iterable[str]], present: Mapping[str, str], origin: str) -> None:
     """Raise TandemError that names a distribution with a file at a path where the image below has something."""
     for name, paths in contents.items():
         if taken := sorted(path for path in paths if path in present):
             raise TandemError(
-                f"{name} would take the place of what is in the base already: /{', /'.join(taken[:5])}",
-                hint=f"nothing inside may change: leave {name} out, or constrain it (python.constraints)",
+                f"{origin}: python.requirements: {name} would take the place of what is in the base already:"
+                f" /{', /'.join(taken[:5])}",
+                hint=f"nothing inside may change: do without {name}, or use a base without these files",
             )
 
 

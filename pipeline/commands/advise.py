@@ -14,6 +14,7 @@ from pipeline.commands.places import chosen, root
 from pipeline.commands.writing import created, rewritten
 from pipeline.config import Config
 from pipeline.errors import ConfigError, Exit
+from pipeline.host import ELF
 from pipeline.models import Additions, Combine, CombinedImage
 from pipeline.nearest import nearest
 from pipeline.sides import Side
@@ -50,6 +51,9 @@ class Asked:
         return f"dockerfiles/{self.name}/image.yaml" if self.name else "advise"
 
 
+PLATFORM = CombinedImage().platform
+
+
 def _text(name: str, metavar: str, words: str) -> dict[str, Any]:
     return {"name": name.replace("-", "_"), "long": name, "type": str, "default": "", "metavar": metavar, "help": words}
 
@@ -76,6 +80,7 @@ class Advise(Looking):
             "help": "a model class that is wanted; may be given more than once (if not given: smoke.architectures,"
             " else all that A lists and B does not)",
         },
+        _text("platform", "OS/ARCH", f"of both images where no image.yaml says it (if not given: {PLATFORM})"),
         _text("write", "NAME", "make dockerfiles/NAME of what works"),
         _flag("force", "replace a base that image.yaml has already"),
         _flag("dry-run", "write nothing"),
@@ -150,8 +155,10 @@ def _asked(loaded: Config, words: list[str], options: Options) -> Asked:
             )
         _check_new(loaded, options["write"])
         both = Combine(model_from=_reference(given[0]), cluster_from=_reference(given[1]))
-        image = CombinedImage(combine=both)
+        image = CombinedImage(combine=both, platform=_platform(options["platform"]))
         return Asked(name=options["write"], sides=both, image=_wanting(image, architectures))
+    if options["platform"]:
+        raise ConfigError("doit advise IMAGE takes no --platform", hint="image.yaml says it (platform)")
     if options["write"]:
         raise ConfigError(
             "doit advise: --write names the folder of a new image; one that is there has its base written anyway",
@@ -187,6 +194,13 @@ def _wanting(image: CombinedImage, architectures: tuple[str, ...]) -> CombinedIm
     if not architectures:
         return image
     return with_(image, smoke=with_(image.smoke, architectures=architectures))
+
+
+def _platform(given: str) -> str:
+    known = tuple(ELF)
+    if given and given not in known:
+        raise ConfigError(f"--platform {given}: not a platform of images here", hint=nearest(given, known))
+    return given or PLATFORM
 
 
 def _reference(name: str) -> str:

@@ -180,10 +180,13 @@ def test_the_wheels_fit_the_base_s_libc_and_python() -> None:
 
 
 def test_an_addition_may_not_take_the_place_of_a_file_of_the_base() -> None:
-    present = {"opt/venv/bin/ray": "f", "opt/venv/bin": "d"}
-    with pytest.raises(TandemError, match="ray would take the place of what is in the base already: /opt/venv/bin/ray"):
-        wheels.refuse_present({"ray": ["opt/venv/bin/ray", f"{SITE[1:]}/ray/a.py"]}, present)
-    wheels.refuse_present({"ray": [f"{SITE[1:]}/ray/a.py"]}, present)
+    present, other = {"opt/venv/bin/ray": "f", "opt/venv/bin": "d"}, f"{SITE[1:]}/ray/a.py"
+    with pytest.raises(TandemError) as caught:
+        wheels.refuse_present({"ray": ["opt/venv/bin/ray", other]}, present, "image.yaml")
+    assert str(caught.value) == (
+        "image.yaml: python.requirements: ray would take the place of what is in the base already: /opt/venv/bin/ray"
+    )
+    wheels.refuse_present({"ray": [other]}, present, "image.yaml")
 
 
 def test_folders_of_the_base_are_not_in_our_archives(tmp_path: Path) -> None:
