@@ -101,13 +101,3 @@ def test_what_the_image_did_before_is_kept_as_a_program(combined: Project) -> No
 def test_a_second_deploy_only_looks(combined: Project) -> None:
     assert combined.doit(f"deploy:{CLUSTER}").returncode == 0
     assert set(combined.ends().values()) == {"skipped"}
-
-
-def test_launchers_of_every_era_drive_it_on_two_machines(combined: Project) -> None:
-    combined.doit("down", CLUSTER)
-    answer = combined.doit("smoke:gb10:launcher")
-    assert answer.returncode == 0, answer.stdout[-3000:]
-    report = json.loads((combined.root / "artifacts/smoke/gb10.launcher.json").read_text())
-    assert {name: check["outcome"] for name, check in report["checks"].items()} == dict.fromkeys(
-        ("era A", "era A, mods", "era B", "era C", "era D"), "ok"
-    )
