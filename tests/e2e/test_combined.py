@@ -24,14 +24,17 @@ def combined(project: Project, monkeypatch_module: pytest.MonkeyPatch) -> Iterat
     monkeypatch_module.setenv("TANDEM_LOCK", "")
     assert project.doit("registry").returncode == 0
     folder = project.root / "dockerfiles" / "gb10"
+    model, cluster = (make(project.registry, NullLog()) for make in (standins.hellohal, standins.vllm_node))
     image = yaml.safe_load((folder / "image.yaml").read_text())
-    image["base"]["image"] = standins.hellohal(project.registry, NullLog())
-    image["python"]["requirements"].append("uv")
-    image["smoke"]["without"] = ["earlyoom"]
+    del image["base"], image["python"]
+    image["combine"] = {"model_from": model, "cluster_from": cluster}
     # CPUs stand in for accelerators on the nodes.
     image["distributions"] = ["tandem-cpu-cluster"]
     shutil.copytree(project.root / "dockerfiles/cpu/tandem-cpu-cluster", folder / "tandem-cpu-cluster")
-    (folder / "image.yaml").write_text(yaml.safe_dump(image))
+    (folder / "image.yaml").write_text("# what a person wrote\n" + yaml.safe_dump(image))
+    advice = project.doit("advise", "gb10", "--quick", "--json")
+    assert advice.returncode == 0
+    (project.root / "advice.json").write_text(advice.stdout)
     _add_cluster(project)
     try:
         answer = project.doit(f"deploy:{CLUSTER}")
@@ -55,6 +58,27 @@ def _add_cluster(project: Project) -> None:
     serve = {**template["serve"], "port": free_port()}
     local["clusters"][CLUSTER] = {**template, "image": "gb10", "serve": serve}
     file.write_text(yaml.safe_dump(local))
+
+
+def test_advice_on_the_two_images_is_what_was_found_out_by_hand(combined: Project) -> None:
+    advice = json.loads((combined.root / "advice.json").read_text())
+    outcomes = {one["combination"]: one["outcome"] for one in advice["combinations"]}
+    assert outcomes.pop("on-top") == "works"
+    assert set(outcomes.values()) == {"no"}
+    says = {one["combination"]: " ".join(one["says"]) for one in advice["combinations"]}
+    assert "stat ./run-cluster-node.sh: no such file or directory" in says["cleared"]
+    assert "Qwen3_5MoeForConditionalGeneration" in says["files"]
+    assert "torch" in says["in-place"]
+
+
+def test_the_image_yaml_that_works_was_written_into_what_was_there(combined: Project) -> None:
+    text = (combined.root / "dockerfiles/gb10/image.yaml").read_text()
+    assert text.startswith("# what a person wrote\n")
+    image = yaml.safe_load(text)
+    assert "/standin/hellohal" in image["base"]["image"]
+    assert "@sha256:" in image["base"]["image"]
+    assert image["python"]["requirements"] == ["ray[default]", "uv"]
+    assert image["smoke"]["without"] == ["earlyoom"]
 
 
 def test_two_ranks_over_two_nodes_answer_from_the_combined_image(combined: Project) -> None:
