@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pipeline import engine, inspection, procs, rootview
+from pipeline.checks import boxes
 from pipeline.errors import Cancelled, TandemError
 from pipeline.inspection import Configuration
 from pipeline.log import Log, announce, step
@@ -18,7 +19,8 @@ from pipeline.reading import Reading
 if TYPE_CHECKING:
     from docker.errors import APIError
 
-LABEL = f"{engine.LABEL}.reader"
+KIND = "reader"
+"""What our label says of the containers that are made here."""
 CHUNK = 1 << 20
 UNREACHABLE = (
     *("no such host", "connection refused", "i/o timeout", "network is unreachable", "no route to host", "timeout"),
@@ -196,8 +198,10 @@ def created(name: str, platform: str) -> Iterator[tuple[str, Configuration]]:
     """
     from docker.errors import APIError
 
-    api = engine.client().api
-    options: dict[str, Any] = {"platform": platform, "labels": {LABEL: name}, "use_config_proxy": False}
+    client = engine.client()
+    boxes.sweep(client, KIND)
+    api, labels = client.api, {engine.LABEL: KIND, boxes.OWNER: boxes.owner()}
+    options: dict[str, Any] = {"platform": platform, "labels": labels, "use_config_proxy": False}
     try:
         identity, named = api.create_container(name, **options)["Id"], True
     except APIError as error:

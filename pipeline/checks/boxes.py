@@ -225,11 +225,11 @@ def owner() -> str:
     return f"{Path('/proc/self/ns/pid').readlink()} {os.getpid()} {stat[19]}"
 
 
-def sweep(client: "DockerClient") -> list[str]:
-    """Remove what a killed run left behind, never what a living one uses; returns the names."""
+def sweep(client: "DockerClient", kind: str = OURS[LABEL]) -> list[str]:
+    """Remove what a killed run left behind of a kind, never what a living one uses; returns the names."""
     from docker.errors import NotFound
 
-    label: dict[str, str | list[str] | bool] = {"label": f"{LABEL}={OURS[LABEL]}"}
+    label: dict[str, str | list[str] | bool] = {"label": f"{LABEL}={kind}"}
     containers = client.containers.list(all=True, filters=label, ignore_removed=True)
     removed: list[str] = []
     for container in containers:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from pipeline import engine, local_registry, procs, reader, registry
+from pipeline.checks import boxes
 from pipeline.errors import TandemError
 from pipeline.lockeddebs import REGISTRY as LOCKED
 from pipeline.log import NullLog
@@ -61,10 +62,7 @@ def nothing_is_left(address: str) -> Iterator[None]:
     for image in client.images.list():
         if any(NAME in name for name in (*image.tags, *image.attrs["RepoDigests"])):
             client.images.remove(image.attrs["Id"], force=True)
-    ours = [
-        container.labels[reader.LABEL] for container in client.containers.list(True, filters={"label": reader.LABEL})
-    ]
-    assert not [name for name in ours if NAME in name]
+    assert not client.containers.list(True, filters={"label": f"{boxes.OWNER}={boxes.owner()}"})
 
 
 def make(folder: Path, name: str, platforms: str = PLATFORM, dockerfile: str = DOCKERFILE, push: bool = True) -> None:
@@ -237,6 +235,17 @@ def test_a_credential_helper_is_asked(
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/local/bin:/usr/bin:/bin")
     assert reader.resolve(f"{closed}/{NAME}:helped", PLATFORM, NullLog()).startswith("sha256:")
+
+
+def test_a_container_that_a_killed_reading_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    name = f"127.0.0.1:{free_port()}/{NAME}:1"
+    make(tmp_path, name, push=False)
+    space, _, start = boxes.owner().split()
+    gone = {engine.LABEL: reader.KIND, boxes.OWNER: f"{space} 4194304 {start}"}
+    left = engine.client().containers.create(name, platform=PLATFORM, labels=gone)
+    digest = reader.resolve(name, PLATFORM, NullLog())
+    reader.read(name, digest, PLATFORM, NullLog())
+    assert engine.container("local", str(left.id)) is None
 
 
 def test_an_image_that_the_engine_has_not_got_is_not_read(address: str) -> None:
