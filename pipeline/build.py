@@ -124,7 +124,10 @@ def dockerfile(
     for line in text.splitlines():
         lines += fillings.pop(line.strip(), [line])
     if fillings:
-        raise ConfigError(f"{template}: it has no line {' and no line '.join(map(repr, fillings))}")
+        raise ConfigError(
+            f"{'/'.join(template.parts[-3:])}: it has no line {' and no line '.join(map(repr, fillings))}",
+            hint="the Dockerfiles that come with Tandem show where the marks stand",
+        )
     return "\n".join(lines) + "\n"
 
 

@@ -143,7 +143,7 @@ def table(outputs: Json, report: Report) -> list[str]:
     nodes = Table("node", "container", "ranks")
     for node in outputs["nodes"]:
         nodes.add_row(node["node"], node["container"], " ".join(map(str, node["ranks"])))
-    console = Console(width=120, color_system=None, record=True, file=io.StringIO())
+    console = Console(width=120, color_system=None, markup=False, record=True, file=io.StringIO())
     console.print(steps, nodes)
     title = f"cluster {outputs['cluster']}, executor {outputs['executor']}, image {outputs['digest']}"
     said = f"serves {outputs['model']} at {outputs['endpoint']}: {outputs['prompt']!r} → {outputs['text']!r}"

@@ -15,6 +15,7 @@ from pathlib import Path
 from pipeline import entrypoint
 from pipeline.errors import ConfigError
 from pipeline.reading import Reading
+from pipeline.sensible import of_a_node
 
 SCRIPT = Path(__file__).parent.parent / "dockerfiles/cpu/files/workspace/vllm/run-cluster-node.sh"
 """The one source of every image's run-cluster-node.sh."""
@@ -34,11 +35,6 @@ NEEDED = {
     "patch": "mods of the launcher patch vLLM with it",
     "earlyoom": "launchers run it with --earlyoom",
 }
-# What only a node can know of itself, and the launcher or run-cluster-node.sh sets.
-OF_A_NODE = (
-    "VLLM_HOST_IP", "MN_IF_NAME", "UCX_NET_DEVICES", "NCCL_SOCKET_IFNAME", "NCCL_IB_HCA",
-    "OMPI_MCA_btl_tcp_if_include", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME",
-)  # fmt: skip
 LIBRARIES = {"libibverbs.so.1": "libibverbs1 and rdma-core", "librdmacm.so.1": "librdmacm1"}
 """What a reading says the place of in `libraries`, and the Debian packages that bring it."""
 
@@ -210,7 +206,7 @@ def _faults(reading: Reading) -> list[str]:
         f"the base bakes {name}={value} into ENV, where it differs from node to node, and no layer can take it out:"
         " use a base without it, or flatten this one (docker export, then docker import --change for the other ENV)"
         for name, value in sorted(reading.env.items())
-        if name in OF_A_NODE or name.startswith("RAY_")
+        if of_a_node(name)
     ]
     package = _package(reading)
     if package and reading.mods_vllm not in ("", package):

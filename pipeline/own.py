@@ -34,8 +34,8 @@ def write(
     """Write the archive of an image's own files; `folder` is dockerfiles/<image>. Returns its SHA-256.
 
     `python` gets the locked interpreter, if there is anything to compile. On another image, `launching` is what a
-    launcher needs (image.yaml's own files win over it), and `present` its paths. Raises ConfigError that names the key
-    and what it points to.
+    launcher needs (image.yaml's own files win over it), and `present` its paths, none of which may be taken. Raises
+    ConfigError that names the key and what it points to.
     """
     check_aliases(name, image, locked)
     root, place = scratch / "own", locked.place
@@ -57,6 +57,12 @@ def write(
     members = {
         path.relative_to(root).as_posix(): path for path in root.rglob("*") if path.is_symlink() or path.is_file()
     }
+    laid = {*launching.files, *launching.links} if launching else set()
+    if taken := sorted(path for path in members if path in present and path not in laid):
+        raise ConfigError(
+            f"dockerfiles/{name}/image.yaml: files, distributions: the base has it already: /{', /'.join(taken[:5])}",
+            hint="nothing inside may change: give it another name, or use another base",
+        )
     folders = launching.folders if launching else ()
     return archive.write(into, members, locked.epoch, folders, present)
 

@@ -147,7 +147,7 @@ def classify(reference: str, said: str, status: int = 0) -> Unavailable:
     if status != 404 and any(sign in low for sign in UNREACHABLE):
         return Unavailable(
             f"{reference}: {hub} cannot be reached: {why}",
-            hint="lock on a machine with access to it, or `docker load` the image here; the engine's proxy is its own",
+            hint="go where it can be reached, or `docker load` the image here; the engine's proxy is its own",
         )
     if status == 404 or any(sign in low for sign in UNKNOWN):
         return Unavailable(f"{reference}: {hub} has no such image: {why}", hint="check name and tag")

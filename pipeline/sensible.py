@@ -17,6 +17,11 @@ LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?")
 PORT = re.compile(r"[1-9][0-9]{0,4}")
 TINY = "tiny"
 ENDPOINTS = ("ssh", "tcp", "unix")
+# What only a node can know of itself, and the launcher or run-cluster-node.sh sets.
+OF_A_NODE = (
+    "VLLM_HOST_IP", "MN_IF_NAME", "UCX_NET_DEVICES", "NCCL_SOCKET_IFNAME", "NCCL_IB_HCA",
+    "OMPI_MCA_btl_tcp_if_include", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME",
+)  # fmt: skip
 OF_DEBIAN = ("debian", "packages")
 """The keys of a base that is made from Debian packages."""
 LONGEST = 63  # characters of a host name: a container's name is its host's
@@ -59,6 +64,10 @@ def image_faults(image: Image, folder: Path) -> Iterator[Fault]:
         yield ("python", "cutoff"), f"{image.python.cutoff!r} is not a date", "year-month-day, as in 2026-01-31"
     if isinstance(image, CombinedImage) and image.base is None and image.combine is None:
         yield (), "neither base nor combine says what the image is made from", "base: {image: NAME:TAG}"
+    for variable in image.env:
+        if of_a_node(variable):
+            said = f"{variable} differs from node to node, and no image may have it"
+            yield ("env", variable), said, "launchers set it; for a cluster of Tandem it belongs into serve.env"
     folders: list[tuple[Key, str | None]] = [(("files",), image.files), (("smoke", "config"), image.smoke.config)]
     folders += [(("distributions", i), name) for i, name in enumerate(image.distributions)]
     for key, name in folders:
@@ -68,6 +77,11 @@ def image_faults(image: Image, folder: Path) -> Iterator[Fault]:
             yield key, f"{name!r} is not a folder below the image's own", "write it as seen from the image's folder"
         elif not (folder / name).is_dir():
             yield key, f"no folder {name!r}", f"it is looked for in dockerfiles/{folder.name}/"
+
+
+def of_a_node(variable: str) -> bool:
+    """Whether a variable differs from node to node, so that no image may have it."""
+    return variable in OF_A_NODE or variable.startswith("RAY_")
 
 
 def mixed_faults(value: Mapping[str, Any]) -> Iterator[Fault]:

@@ -196,7 +196,7 @@ def table(verdicts: list[Verdict]) -> list[str]:
     for verdict in verdicts:
         rows.add_row(verdict.check, verdict.outcome.value, "\n".join(verdict.details))
     text = io.StringIO()
-    Console(file=text, width=120, color_system=None).print(rows)
+    Console(file=text, width=120, color_system=None, markup=False).print(rows)
     return text.getvalue().splitlines()
 
 

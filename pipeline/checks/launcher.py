@@ -12,7 +12,7 @@ from pipeline.checks.consistency import REQUIREMENTS
 from pipeline.checks.node_script import script_faults
 from pipeline.checks.python import installed
 from pipeline.checks.verdict import Verdict, crash_verdict, emulator_crashed, judge
-from pipeline.launching import OF_A_NODE
+from pipeline.sensible import of_a_node
 
 NAME = "launcher"
 MARK = "@@fact "
@@ -20,6 +20,8 @@ WITHIN = 300
 ENTRYPOINT_WITHIN = 60
 LIBRARIES = {"libibverbs.so.1": "libibverbs1", "librdmacm.so.1": "librdmacm1"}
 RDMA = "rdma"
+WAIVED = ("earlyoom", "git", "curl", "patch")
+"""The tools that smoke.without may name."""
 QUESTIONS = ("import:vllm", *(f"library:{name}" for name in LIBRARIES), "serve-options", "ray-options", "dashboard")
 COREUTILS = ("sleep", "mkdir", "touch", "chmod", "cat", "rm", "grep", "sed")
 TOOLS = ("ray", "vllm", "python3", "git", "curl", "patch", "earlyoom")
@@ -36,7 +38,7 @@ def inspect_faults(about: Mapping[str, Any], platform: str) -> list[str]:
         faults.append(f"USER is {config['User']}: launchers write /root/.bashrc, so it must be root")
     for entry in config.get("Env") or []:
         name = entry.partition("=")[0]
-        if name in OF_A_NODE or name.startswith("RAY_"):
+        if of_a_node(name):
             faults.append(f"{entry!r} is baked into ENV: it differs from node to node, and the launcher sets it")
     return faults
 
@@ -133,14 +135,15 @@ def _user_faults(facts: Mapping[str, str], workdir: str) -> Iterator[str]:
 def _tool_faults(facts: Mapping[str, str], without: Collection[str]) -> Iterator[str]:
     for tool in (*COREUTILS, *TOOLS):
         if not facts.get(f"tool:{tool}") and tool not in without:
-            yield f"{tool} is not on the PATH of `docker exec … bash -c`: add it, or add its folder to PATH in env:"
+            remedy = f", or say smoke: {{without: [{tool}]}}" if tool in WAIVED else ""
+            yield f"{tool} is not on the PATH of `docker exec … bash -c`: add it, or its folder to PATH in env:{remedy}"
     if not facts.get("tool:uv") and not facts.get("tool:pip") and "uv" not in without:
-        yield "neither uv nor pip is on PATH: mods of the launcher install packages with one of them"
+        yield "neither uv nor pip is on PATH: mods of the launcher install packages with one of them: require uv"
     for tool in ("ray", "vllm"):
         if broken := facts.get(f"broken:{tool}"):
             yield f"{tool} cannot start: its first line is {broken!r}, and that interpreter is not in the image"
     if facts["rdma-core"] != "yes" and RDMA not in without:
-        yield "rdma-core is not in the image: add it to the packages of its base"
+        yield "rdma-core is not in the image: add it to the packages of its base, or say smoke: {without: [rdma]}"
 
 
 def _ray_faults(facts: Mapping[str, str], imported: str, python: str) -> Iterator[str]:
@@ -172,7 +175,8 @@ def _path_faults(facts: Mapping[str, str], vllm: Answer) -> Iterator[str]:
 def _answer_faults(answers: Mapping[str, Answer], without: Collection[str]) -> Iterator[str]:
     for name, package in LIBRARIES.items():
         if (error := answers[f"library:{name}"].error) and RDMA not in without:
-            yield f"{name} does not load ({error}): add {package} to the packages of the base"
+            remedy = f"add {package} to the packages of the base, or say smoke: {{without: [rdma]}}"
+            yield f"{name} does not load ({error}): {remedy}"
     if error := answers["serve-options"].error:
         yield f"`vllm serve` does not take --nnodes --node-rank --master-addr --master-port --headless: {error}"
     if error := answers["ray-options"].error:

@@ -93,6 +93,7 @@ def test_ray_is_what_is_added_unless_something_else_is_said(tmp_path: Path) -> N
             "image.yaml:2: python.version: the interpreter is the",
         ),
         ("combine: {model_from: 'a:1'}", "cluster_from"),
+        ("base: {image: 'a:1'}\nenv: {RAY_ADDRESS: x}", "image.yaml:2: env.RAY_ADDRESS: RAY_ADDRESS differs from node"),
         ("base: {image: 'a:1'}\nsmoke: {without: [bash]}", "smoke.without[0]"),
     ],
 )
@@ -220,6 +221,16 @@ def test_the_labels_name_the_base_and_its_digest() -> None:
     assert found["org.opencontainers.image.base.digest"] == f"sha256:{HEX}"
     other = build.labels("gb10", replace(LOCK, base="there/model@sha256:" + "f" * 64))
     assert found["tandem.lock"] != other["tandem.lock"]
+
+
+def test_a_file_of_ours_may_not_take_the_place_of_one_of_the_base(tmp_path: Path) -> None:
+    place = tmp_path / "files" / "etc"
+    place.mkdir(parents=True)
+    (place / "passwd").touch()
+    image = CombinedImage(base=IMAGE.base, files="files")
+    into, scratch = tmp_path / "own.tar", tmp_path / "scratch"
+    with pytest.raises(ConfigError, match="the base has it already: /etc/passwd"):
+        own.write("gb10", image, LOCK, tmp_path, tuple, scratch, into, None, {"etc/passwd": "f", "etc": "d"})
 
 
 def test_an_alias_may_not_stand_for_another_version_of_what_is_inside() -> None:
