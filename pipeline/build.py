@@ -7,7 +7,8 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -51,7 +52,7 @@ def make(
     context = scratch / "context"
     context.mkdir()
     stage(name, image, locked, parts, context, log)
-    with step(log, f"building {tag}"):
+    with step(log, f"building {tag}"), named(locked):
         digest = buildkit.build(
             context,
             platform=locked.platform,
@@ -86,6 +87,36 @@ def verified(digest: str, tag: str, platform: str) -> dict[str, Any]:
         "diff_ids": found["RootFS"]["Layers"],
         "size": found["Size"],
     }
+
+
+def base_name(locked: Lock) -> str:
+    """The name under which BuildKit finds the base of a combined image."""
+    return f"tandem/base:{locked.base.rpartition(':')[2][:12]}"
+
+
+@contextmanager
+def named(locked: Lock) -> Iterator[None]:
+    """Give the base of a combined image a name in the engine's store as long as it is built on.
+
+    By NAME@digest BuildKit would ask a registry for one that was never pushed, or that came by `docker load`.
+    """
+    from docker.errors import DockerException
+
+    if locked.reading is None:
+        yield
+        return
+    images, (repository, _, tag) = engine.client().images, base_name(locked).rpartition(":")
+    try:
+        images.get(locked.base).tag(repository, tag)
+    except DockerException as error:
+        raise TandemError(
+            f"{locked.base}: the engine does not have it: {error}", hint="build again: it is pulled"
+        ) from error
+    try:
+        yield
+    finally:
+        with suppress(DockerException):
+            images.remove(base_name(locked))
 
 
 def refuse_moved(base: str, made: Mapping[str, Any]) -> None:
@@ -163,7 +194,7 @@ def stage(name: str, image: Image, locked: Lock, parts: Parts, context: Path, lo
     launching, present = None, NOTHING
     if locked.reading is not None:
         launching, present = lay(name, image, locked, locked.reading, log), underlay.read(parts.base)
-    text = dockerfile(parts.folder / "Dockerfile", image, layers, locked.base, launching)
+    text = dockerfile(parts.folder / "Dockerfile", image, layers, base_name(locked), launching)
     (context / "Dockerfile").write_text(text, encoding="utf-8")
     scratch = context.parent
     python = partial(interpreter, locked, scratch, log)

@@ -71,7 +71,7 @@ def rename(digest: str, old: str, new: str) -> None:
 def client(endpoint: str = "local", *, within: int = 600) -> "DockerClient":
     """A client of the Docker SDK for the endpoint; `within` is the time-out of one call in seconds.
 
-    Raises HostError if no engine answers.
+    Raises HostError if no engine answers, TandemError if Docker's own configuration cannot be read.
     """
     import docker
     from docker.errors import DockerException
@@ -83,4 +83,8 @@ def client(endpoint: str = "local", *, within: int = 600) -> "DockerClient":
     except DockerException as error:
         raise HostError(
             f"no Docker engine answers at {endpoint}: {error}", hint="./doitw host says what is missing"
+        ) from error
+    except ValueError as error:
+        raise TandemError(
+            f"the credentials in Docker's config.json cannot be read: {error}", hint="`docker login` writes them anew"
         ) from error

@@ -54,7 +54,7 @@ def blocks(image: str, requirements: Sequence[str], smoke: Smoke) -> Iterator[tu
 
 
 def advised(text: str, where: str, image: str, requirements: Sequence[str], smoke: Smoke) -> str:
-    """An image.yaml with `base.image` set to an image; python and smoke are added if they are not there.
+    """An image.yaml with `base.image` set to an image; python, smoke and smoke.without are added if they are not there.
 
     Raises ConfigError, naming the file (`where`), if it is written in a way that cannot be added to line by line.
     """
@@ -66,10 +66,26 @@ def advised(text: str, where: str, image: str, requirements: Sequence[str], smok
     elif "base" in keys or root.flow_style:
         raise _by_hand(where, image)
     else:
-        text = _inserted(
-            text, _end(text, *keys["combine"]), {k: b for k, b in blocks(image, requirements, smoke) if k not in keys}
-        )
+        added = {key: block for key, block in blocks(image, requirements, smoke) if key not in keys}
+        at = _end(text, *keys["combine"])
+        line = _without(keys["smoke"][1], smoke) if "smoke" in keys else None
+        # From the back, so that places in front stay where they are.
+        if line and line[0] >= at:
+            text = text[: line[0]] + line[1] + text[line[0] :]
+        text = _inserted(text, at, added)
+        if line and line[0] < at:
+            text = text[: line[0]] + line[1] + text[line[0] :]
     return text
+
+
+def _without(there: yaml.Node, smoke: Smoke) -> tuple[int, str] | None:
+    """Where smoke.without goes into a smoke that is there, and its line; None if nothing goes there."""
+    lacks = isinstance(there, yaml.MappingNode) and not there.flow_style and bool(smoke.get("without"))
+    if not lacks or any(key.value == "without" for key, _ in there.value):
+        return None
+    first = there.value[0][0].start_mark
+    line = f"{' ' * first.column}without: {json.dumps(list(smoke['without']))}\n"
+    return first.index - first.column, line
 
 
 def checked(before: str, after: str, where: str, image: str) -> None:
@@ -78,6 +94,8 @@ def checked(before: str, after: str, where: str, image: str) -> None:
         old, new = yaml.safe_load(before), yaml.safe_load(after)
     except yaml.YAMLError as error:
         raise _by_hand(where, image) from error
+    if isinstance(new.get("smoke"), dict) and "without" not in (old.get("smoke") or {}):
+        new["smoke"] = {key: value for key, value in new["smoke"].items() if key != "without"}
     same: Any = {key: value for key, value in new.items() if key in old and key != "base"}
     if same != {key: value for key, value in old.items() if key != "base"} or new["base"] != {"image": image}:
         raise _by_hand(where, image)

@@ -114,7 +114,7 @@ def _asked(reference: str) -> Mapping[str, Any]:
         answer: Mapping[str, Any] = engine.client(within=60).api.inspect_distribution(reference)  # type: ignore[no-untyped-call]
     except APIError as error:
         raise _refusal(reference, error) from error
-    except DockerException as error:
+    except (DockerException, ValueError) as error:
         raise Unavailable(
             f"{reference}: Docker's credentials cannot be read: {error}", hint="`docker login`"
         ) from error

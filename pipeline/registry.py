@@ -159,8 +159,9 @@ def login(address: str) -> tuple[str, str] | None:
 
     try:
         found = auth.load_config().resolve_authconfig(address) or {}
-    except DockerException as error:
-        raise TandemError(f"Docker's credentials for {address} cannot be read: {error}") from error
+    except (DockerException, ValueError) as error:
+        said = f"Docker's credentials for {address} cannot be read: {error}"
+        raise TandemError(said, hint=f"`docker login {address}` writes them anew") from error
     name, password = found.get("username") or found.get("Username"), found.get("password") or found.get("Password")
     return (name, password) if name and password else None
 

@@ -68,8 +68,25 @@ def test_lines_end_as_the_others_do() -> None:
 
 
 def test_keys_that_are_there_are_not_written_again() -> None:
-    own = TEXT + "python:\n  requirements: [mine]\nsmoke:\n  ray: false\n"
+    own = TEXT + "python:\n  requirements: [mine]\nsmoke:\n  without: [curl]\n"
     assert yaml.safe_load(advised(own, without=["git"])) == {**yaml.safe_load(own), "base": {"image": IMAGE}}
+
+
+@pytest.mark.parametrize(
+    "own", [TEXT + "smoke:\n    # mine\n    ray: false\n", "smoke:\n  ray: false\n  architectures:\n  - A\n" + TEXT]
+)
+def test_what_the_image_does_without_goes_into_a_smoke_that_is_there(own: str) -> None:
+    after = advised(own, without=["earlyoom"])
+    before = yaml.safe_load(own)["smoke"]
+    assert yaml.safe_load(after)["smoke"] == {**before, "without": ["earlyoom"]}
+    assert [line for line in after.splitlines() if line.strip() == "# mine"] == [
+        line for line in own.splitlines() if line.strip() == "# mine"
+    ]
+
+
+def test_what_a_person_said_to_do_without_stays() -> None:
+    own = TEXT + "smoke:\n  without: [git]\n"
+    assert yaml.safe_load(advised(own, without=["earlyoom"]))["smoke"] == {"without": ["git"]}
 
 
 def test_of_a_base_that_is_there_only_the_name_changes() -> None:
