@@ -45,12 +45,19 @@ def foreign(project: Project) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def built(project: Project, foreign: str) -> Project:
     """The copy with an image on top of that one, smoked and pushed."""
-    folder = project.root / "dockerfiles" / NAME
+    _write(project, NAME, foreign)
+    answer = project.doit(f"push:{NAME}")
+    assert answer.returncode == 0, answer.stdout[-3000:]
+    return project
+
+
+def _write(project: Project, name: str, base: str) -> None:
+    folder = project.root / "dockerfiles" / name
     folder.mkdir()
     shutil.copy(project.root / "dockerfiles/gb10/Dockerfile", folder)
     image = {
         "platform": era_image.image().platform,
-        "base": {"image": foreign},
+        "base": {"image": base},
         "python": {"requirements": ["iniconfig"]},
         "smoke": {
             "imports": ["ray", "iniconfig"],
@@ -59,9 +66,6 @@ def built(project: Project, foreign: str) -> Project:
         },
     }
     (folder / "image.yaml").write_text(yaml.safe_dump(image))
-    answer = project.doit(f"push:{NAME}")
-    assert answer.returncode == 0, answer.stdout[-3000:]
-    return project
 
 
 def test_only_what_was_asked_for_is_added(built: Project) -> None:
@@ -88,6 +92,19 @@ def test_a_pruned_base_is_pulled_again_when_it_is_needed(built: Project) -> None
     assert built.doit("forget", f"wheels:{NAME}").returncode == 0
     assert built.doit(f"wheels:{NAME}").returncode == 0
     assert engine.image("local", base) is not None
+
+
+def test_a_base_that_only_this_engine_has_can_be_built_on(built: Project) -> None:
+    images = engine.client().images
+    images.get(lockfile.read(NAME, built.root).base).tag("only-here.invalid/native", "1")
+    try:
+        _write(built, "here", "only-here.invalid/native:1")
+        answer = built.doit("build:here")
+        assert answer.returncode == 0, answer.stdout[-3000:]
+        assert "taken as this engine has it" in answer.stdout
+        images.remove(f"tandem/here:{built.record('build:here')['digest'].removeprefix('sha256:')[:12]}")
+    finally:
+        images.remove("only-here.invalid/native:1")
 
 
 def test_launchers_of_every_era_drive_it_on_two_machines(built: Project) -> None:
