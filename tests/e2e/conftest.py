@@ -18,7 +18,8 @@ from pipeline import cluster as clusters
 from pipeline import engine, local_registry
 
 ROOT = Path(__file__).parents[2]
-CLUSTER = "e2e"
+CLUSTER = f"e2e-{os.getpid()}"
+"""Of this run alone: another checkout's tests may run at the same time."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The combined image, for real: lock, build, smoke, push, deploy on an image that others publish; and every era."""
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 
@@ -14,7 +15,7 @@ from tests import standins
 from tests.e2e.conftest import Project, free_port
 
 pytestmark = pytest.mark.timeout(3600)
-CLUSTER = "combined"
+CLUSTER = f"combined-{os.getpid()}"
 
 
 @pytest.fixture(scope="module")
