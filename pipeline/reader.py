@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pipeline import engine, inspection, procs, rootview
-from pipeline.checks import boxes
 from pipeline.errors import Cancelled, TandemError
 from pipeline.inspection import Configuration
 from pipeline.log import Log, announce, step
@@ -197,6 +196,8 @@ def created(name: str, platform: str) -> Iterator[tuple[str, Configuration]]:
     Raises TandemError if the engine has not got the image for the platform.
     """
     from docker.errors import APIError
+
+    from pipeline.checks import boxes
 
     client = engine.client()
     boxes.sweep(client, KIND)
