@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pipeline import advice, advising, config, imagetext, sides
+from pipeline import advice, config, imagetext, sides
 from pipeline.advice import Combination
 from pipeline.commands.advising_text import as_json, as_text
 from pipeline.commands.lab import Shown
@@ -117,6 +117,8 @@ class Advise(Looking):
 def _looked(
     asked: Asked, options: Options, here: Path, log: Steps
 ) -> tuple[Side, Side, tuple[str, ...], tuple[Combination, ...]]:
+    from pipeline import advising
+
     image, both = asked.image, asked.sides
     model = advising.side(both.model_from, image.platform, here, log)
     cluster = advising.side(both.cluster_from, image.platform, here, log)
