@@ -1,7 +1,8 @@
 """The tasks that prove an image: smoke in containers of its platform, and the launcher's eras on the lab."""
 
 import json
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from pipeline import claims
 from pipeline.config import Config
@@ -9,6 +10,7 @@ from pipeline.graph.task import Inputs, Json, Outputs, Run, Task
 from pipeline.models import Image
 
 PROBES = ("pipeline/probes/python_facts.py", "pipeline/probes/launcher_facts.sh")
+ON_MACHINES = ("pipeline/probes/machine_facts.py", "pipeline/probes/lab/**")
 EMULATION = "pipeline/probes/emulation/**"
 
 
@@ -23,14 +25,10 @@ def smoke(config: Config, name: str, image: Image) -> Task:
 
         locked = lockfile.read(name, config.root)
         digest = str(run.upstream[f"build:{name}"]["digest"])
-        report = config.root / "artifacts" / "smoke" / f"{name}.json"
-        try:
+        with _reported(config, name) as report:
             smoked = stage.run(digest, name, image, locked.versions, config.root / folder, run.log, locked.inside)
-        except stage.SmokeError as error:
-            _write_json(report, error.report)
-            raise
-        _write_json(report, smoked.report)
-        return {"digest": digest, "report": smoked.report}
+            report.update(smoked.report)
+        return {"digest": digest, "report": report}
 
     return Task(
         name=f"smoke:{name}",
@@ -65,24 +63,17 @@ def launcher(config: Config, name: str, image: Image) -> Task:
 
     def run(run: Run) -> Outputs:
         from pipeline import launcher as stage
-        from pipeline.smoke import SmokeError
 
-        pushed = run.upstream[f"push:{name}"]
-        digest = str(pushed["digest"])
-        report = config.root / "artifacts" / "smoke" / f"{name}.launcher.json"
-        try:
-            smoked = stage.run(config.root, digest, name, image, target.address, repository, run.log)
-        except SmokeError as error:
-            _write_json(report, error.report)
-            raise
-        _write_json(report, smoked.report)
-        return {"digest": digest, "report": smoked.report}
+        digest = str(run.upstream[f"push:{name}"]["digest"])
+        with _reported(config, f"{name}.launcher") as report:
+            report.update(stage.run(config.root, digest, name, image, target.address, repository, run.log).report)
+        return {"digest": digest, "report": report}
 
     return Task(
         name=f"smoke:{name}:launcher",
         doc=f"{name} on the lab's two machines, as launch-cluster.sh of every era drives it",
         inputs=Inputs(
-            files=(EMULATION,),
+            files=(*ON_MACHINES, EMULATION),
             params={"workdir": image.workdir},
             tools=(f"emulator {image.platform}",),
             code=("pipeline.launcher",),
@@ -93,6 +84,19 @@ def launcher(config: Config, name: str, image: Image) -> Task:
     )
 
 
-def _write_json(file: Path, value: Json) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(value, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+@contextmanager
+def _reported(config: Config, name: str) -> Iterator[dict[str, Json]]:
+    """A report to fill in, written to artifacts/smoke/ however the checks end."""
+    from pipeline.smoke import SmokeError
+
+    report: dict[str, Json] = {}
+    try:
+        yield report
+    except SmokeError as error:
+        report.update(error.report)
+        raise
+    finally:
+        if report:
+            file = config.root / "artifacts" / "smoke" / f"{name}.json"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(json.dumps(report, indent=1, sort_keys=True) + "\n", encoding="utf-8")
