@@ -35,7 +35,8 @@ def combined(project: Project, monkeypatch_module: pytest.MonkeyPatch) -> Iterat
     (folder / "image.yaml").write_text("# what a person wrote\n" + yaml.safe_dump(image))
     advice = project.doit("advise", "gb10", "--quick", "--json")
     assert advice.returncode == 0
-    (project.root / "advice.json").write_text(advice.stdout)
+    # Before it stands how far the reading is, which goes to stderr.
+    (project.root / "advice.json").write_text(advice.stdout[advice.stdout.index("{\n") :])
     _add_cluster(project)
     try:
         answer = project.doit(f"deploy:{CLUSTER}")
