@@ -3,48 +3,31 @@
 import hashlib
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
-from uuid import uuid4
 
-import msgspec
-
-from pipeline import engine, ontop, procs, reader, remedy, resolve, sides
+from pipeline import engine, ontop, procs, reader, readings, remedy, resolve, sides
 from pipeline.advice import Later, Tried
 from pipeline.checks import answers
 from pipeline.checks.boxes import Box, BoxError, Yard, sweep
 from pipeline.errors import ConfigError, HostError, TandemError
 from pipeline.log import Log, step
 from pipeline.models import Additions
-from pipeline.reading import Reading
 from pipeline.sides import Running, Side, foremost
 from pipeline.smoke import MACHINES, USUAL, WITHIN
 
-T = TypeVar("T", Reading, Running)
-READINGS = "artifacts/readings"
 LOADED = 8  # architectures that are loaded, besides the listing of all
-# What decides what a reading holds; one that other code made is made anew.
-CODE = ("reading", "inspection", "rootview", "pythons", "distributions", "vllm_registry", "complaints", "entrypoint")
 
 
 def side(reference: str, platform: str, root: Path, log: Log) -> Side:
-    """An image resolved to its digest and read; readings are kept below artifacts/readings/. Raises as reader does."""
+    """An image resolved to its digest and read. Raises as reader does."""
     digest = reader.resolve(reference, platform, log)
-    name = f"{reader.repository(reference)}@{digest}"
-    file = _file(root, digest, platform, "reading", CODE)
-    kept = _kept(file, Reading)
-    if kept is not None:
-        log.line(f"{name} was read before")
-        return Side(name, kept)
-    reader.pull(reference, digest, platform, log)
-    found = reader.read(reference, digest, platform, log)
-    _keep(file, found)
-    return Side(name, found)
+    found = readings.read(reference, digest, platform, root, log)
+    return Side(f"{reader.repository(reference)}@{digest}", found.reading)
 
 
 def with_registry(of: Side, architectures: Sequence[str], root: Path, log: Log) -> Side:
@@ -55,12 +38,12 @@ def with_registry(of: Side, architectures: Sequence[str], root: Path, log: Log) 
     """
     first = foremost(architectures, of.reading.architectures)[:LOADED]
     asked = hashlib.sha256("\n".join(first).encode()).hexdigest()[:12]
-    file = _file(root, of.reading.digest, of.reading.platform, f"running-{asked}", ("probes/python_facts",))
-    found = _kept(file, Running)
+    file = readings.place(root, of.reading.digest, of.reading.platform, f"running-{asked}", ("probes/python_facts",))
+    found = readings.get(file, Running)
     if found is None:
         found = _asked(of, first, log)
         if not found.error:
-            _keep(file, found)
+            readings.put(file, found)
     return replace(of, running=found)
 
 
@@ -185,29 +168,3 @@ def _running(box: Box, architectures: Sequence[str], emulated: bool, log: Log) -
         loaded=tuple(loaded),
         fails=fails,
     )
-
-
-def _file(root: Path, digest: str, platform: str, what: str, code: Iterable[str]) -> Path:
-    """Where a look at an image is kept: named by all that decides it."""
-    here = Path(__file__).parent
-    made_by = hashlib.sha256(b"\0".join((here / f"{name}.py").read_bytes() for name in code)).hexdigest()[:12]
-    digits = digest.partition(":")[2][:24]
-    return root / READINGS / f"{digits}-{platform.replace('/', '-')}-{what}-{made_by}.json"
-
-
-def _kept(file: Path, shape: type[T]) -> T | None:
-    try:
-        return msgspec.json.decode(file.read_bytes(), type=shape)
-    except (OSError, msgspec.DecodeError):
-        return None
-
-
-def _keep(file: Path, value: Reading | Running) -> None:
-    """Write it for the next time; a folder that cannot be written costs that time only."""
-    new = file.with_name(f".{file.name}.{uuid4().hex[:8]}")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        new.write_bytes(msgspec.json.encode(value))
-        new.replace(file)
-    except OSError:
-        new.unlink(missing_ok=True)

@@ -9,11 +9,16 @@ import io
 import tarfile
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 from typing import Any
 
 CHUNK = 1 << 20
 # Folders that a base has with other modes than 0755, and that a layer of ours must not change.
 MODES = {"tmp": 0o1777, "var/tmp": 0o1777, "root": 0o700}
+
+
+NOTHING: Mapping[str, str] = MappingProxyType({})
+"""Of an image that begins with nothing: no path is present."""
 
 
 class _Hashing:
@@ -60,6 +65,17 @@ def write(
         digest = sink.close()
     into.chmod(0o644)
     return digest
+
+
+def packed(files: Mapping[str, tuple[bytes, int]]) -> bytes:
+    """A tar in memory, as engines take it: path → content and mode."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as tar:
+        for path, (content, mode) in files.items():
+            entry = tarfile.TarInfo(path)
+            entry.size, entry.mode = len(content), mode
+            tar.addfile(entry, io.BytesIO(content))
+    return made.getvalue()
 
 
 def _above(names: Iterable[str]) -> set[str]:

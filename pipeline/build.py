@@ -5,10 +5,8 @@ BuildKit copies and nothing else: the archives already have the owners, modes an
 
 import hashlib
 import json
-import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,7 +21,7 @@ from pipeline.lockfile import Lock
 from pipeline.log import Log, announce, step
 from pipeline.models import Image
 from pipeline.reading import Reading
-from pipeline.wheels import NOTHING, SUMMARY
+from pipeline.wheels import SUMMARY
 
 BASE, LAYERS, SETTINGS = "#: base", "#: layers", "#: settings"
 
@@ -52,7 +50,9 @@ def make(
     context = scratch / "context"
     context.mkdir()
     stage(name, image, locked, parts, context, log)
-    with step(log, f"building {tag}"), named(locked):
+    if locked.reading is not None:
+        name_base(locked)
+    with step(log, f"building {tag}"):
         digest = buildkit.build(
             context,
             platform=locked.platform,
@@ -94,29 +94,20 @@ def base_name(locked: Lock) -> str:
     return f"tandem/base:{locked.base.rpartition(':')[2][:12]}"
 
 
-@contextmanager
-def named(locked: Lock) -> Iterator[None]:
-    """Give the base of a combined image a name in the engine's store as long as it is built on.
+def name_base(locked: Lock) -> None:
+    """Give the base of a combined image that name in the engine's store; `doit gc` takes it away.
 
-    By NAME@digest BuildKit would ask a registry for one that was never pushed, or that came by `docker load`.
+    By NAME@digest BuildKit would ask a registry for one that was never pushed, or that came by `docker load`. Raises
+    TandemError if the engine does not have it.
     """
     from docker.errors import DockerException
 
-    if locked.reading is None:
-        yield
-        return
-    images, (repository, _, tag) = engine.client().images, base_name(locked).rpartition(":")
+    repository, _, tag = base_name(locked).rpartition(":")
     try:
-        images.get(locked.base).tag(repository, tag)
+        engine.client().images.get(locked.base).tag(repository, tag)
     except DockerException as error:
-        raise TandemError(
-            f"{locked.base}: the engine does not have it: {error}", hint="build again: it is pulled"
-        ) from error
-    try:
-        yield
-    finally:
-        with suppress(DockerException):
-            images.remove(base_name(locked))
+        said = f"{locked.base}: the engine does not have it: {error}"
+        raise TandemError(said, hint="build again: it is pulled") from error
 
 
 def refuse_moved(base: str, made: Mapping[str, Any]) -> None:
@@ -138,7 +129,7 @@ def dockerfile(
         text = template.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{template}: {error.strerror}") from error
-    env = [f"ENV {key}={quoted(image.env[key])}" for key in sorted(image.env)]
+    env = [f"ENV {key}={launcher.quoted(image.env[key])}" for key in sorted(image.env)]
     if launching is None:
         fillings = {
             SETTINGS: [f"WORKDIR {image.workdir}", *env],
@@ -160,11 +151,6 @@ def dockerfile(
             hint="the Dockerfiles that come with Tandem show where the marks stand",
         )
     return "\n".join(lines) + "\n"
-
-
-def quoted(value: str) -> str:
-    """A value as ENV of a Dockerfile takes it."""
-    return '"' + re.sub(r'(["\\$])', r"\\\1", value) + '"'
 
 
 def labels(name: str, locked: Lock) -> dict[str, str]:
@@ -191,7 +177,7 @@ def identity(locked: Lock) -> str:
 def stage(name: str, image: Image, locked: Lock, parts: Parts, context: Path, log: Log) -> None:
     """Put every archive and the finished Dockerfile into a build context. Raises as make() does."""
     layers = tuple(layer["name"] for layer in json.loads((parts.wheels / SUMMARY).read_text(encoding="utf-8")))
-    launching, present = None, NOTHING
+    launching, present = None, archive.NOTHING
     if locked.reading is not None:
         launching, present = lay(name, image, locked, locked.reading, log), underlay.read(parts.base)
     text = dockerfile(parts.folder / "Dockerfile", image, layers, base_name(locked), launching)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline import archive as archives
 from pipeline import engine
 from pipeline.engine import LABEL
 from pipeline.errors import HostError, TandemError
@@ -234,14 +235,10 @@ def difference(plan: Plan, there: Found | None) -> str | None:
 
 def archive(files: Mapping[str, bytes]) -> bytes:
     """A tar of files by path below INSIDE; secrets are for root only."""
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for path, content in files.items():
-            entry = tarfile.TarInfo(f"{INSIDE.removeprefix('/')}/{path}")
-            entry.size = len(content)
-            entry.mode = 0o600 if path == TOKEN else 0o644
-            tar.addfile(entry, io.BytesIO(content))
-    return buffer.getvalue()
+    there = INSIDE.removeprefix("/")
+    return archives.packed(
+        {f"{there}/{path}": (content, 0o600 if path == TOKEN else 0o644) for path, content in files.items()}
+    )
 
 
 def unpack(tar: bytes, into: Path) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.audit import MACHINES
 from pipeline.reading import Inside
+from pipeline.tree import normalised
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -53,13 +54,13 @@ def wishes(
     extras: dict[str, set[str]] = {}
     for item in asked:
         if (given := read(item)) is not None and applies(given, "", env):
-            extras.setdefault(canonical(given.name), set()).update(map(canonical, given.extras))
+            extras.setdefault(normalised(given.name), set()).update(map(normalised, given.extras))
     _spread(extras, every, env)
     for name, inside in there.items():
         for wish in every[name]:
             if (extra := _wanted(wish, extras.get(name, set()), env)) is not None:
                 who = f"{name}[{extra}] {inside.version}" if extra else f"{name} {inside.version}"
-                yield Wish(who, canonical(wish.name), wish)
+                yield Wish(who, normalised(wish.name), wish)
 
 
 def by_name(distributions: Iterable[Inside]) -> dict[str, Inside]:
@@ -124,13 +125,6 @@ def read(requirement: str) -> "Requirement | None":
         return None
 
 
-def canonical(name: str) -> str:
-    """A name of a distribution or an extra as PEP 503 normalises it."""
-    from packaging.utils import canonicalize_name
-
-    return canonicalize_name(name)
-
-
 def _as_text(operator: str, wanted: str, version: str) -> bool:
     same = wanted == version
     return not same if operator == "!=" else same and operator in {"==", "===", ">=", "<=", "~="}
@@ -145,8 +139,8 @@ def _spread(extras: dict[str, set[str]], every: Mapping[str, Sequence["Requireme
             for wish in mine:
                 if not wish.extras or _wanted(wish, extras.get(name, set()), env) is None:
                     continue
-                known = extras.setdefault(canonical(wish.name), set())
-                changed |= not known.issuperset(more := set(map(canonical, wish.extras)))
+                known = extras.setdefault(normalised(wish.name), set())
+                changed |= not known.issuperset(more := set(map(normalised, wish.extras)))
                 known |= more
 
 

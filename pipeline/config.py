@@ -14,7 +14,7 @@ import msgspec
 import yaml
 
 from pipeline.errors import ConfigError
-from pipeline.models import NAME, NAME_WORDS, Cluster, CombinedImage, DebianImage, Image, Pipeline
+from pipeline.models import NAME, NAME_WORDS, Cluster, CombinedImage, Common, DebianImage, Image, Pipeline
 from pipeline.nearest import likely, nearest
 from pipeline.sensible import OF_DEBIAN, Fault, Key, image_faults, mixed_faults, pipeline_faults
 
@@ -114,7 +114,7 @@ def schemas() -> Mapping[str, str]:
     return {name: json.dumps(schema, indent=2, sort_keys=True) + "\n" for name, schema in made.items()}
 
 
-def _either(*shapes: type[Image]) -> Any:
+def _either(*shapes: type[Common]) -> Any:
     """One JSON Schema for several models; a file must fit one of them."""
     references, definitions = msgspec.json.schema_components(shapes, ref_template="#/$defs/{name}")
     return {"anyOf": list(references), "$defs": definitions}
@@ -147,7 +147,7 @@ def _image(root: Path, folder: Path) -> Image:
     return image
 
 
-def _shape(value: Any) -> type[Image]:
+def _shape(value: Any) -> type[DebianImage] | type[CombinedImage]:
     """Which of the two ways to make an image a file means."""
     base = value.get("base") if isinstance(value, dict) else None
     keys = [str(key) for key in base] if isinstance(base, dict) else []

@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 from pipeline.reading import Inside
 from pipeline.rootview import Rule, View
+from pipeline.tree import normalised
 
 SMALL = 256 << 10
 RULES: tuple[Rule, ...] = (
@@ -72,11 +73,6 @@ def package(view: View, paths: Sequence[str], name: str) -> str:
     return mapped if view.is_dir(mapped) and mapped else ""
 
 
-def normal(name: str) -> str:
-    """A name as PEP 503 normalises it."""
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
 def _editables(view: View, paths: Sequence[str]) -> _Editables:
     known = _Editables()
     for folder in paths:
@@ -84,16 +80,16 @@ def _editables(view: View, paths: Sequence[str]) -> _Editables:
             path = posixpath.join(folder, name)
             if match := re.fullmatch(r"__editable__\.(.+)-([^-]+)\.pth", name):
                 lines = [line for line in view.text(path).splitlines() if line.startswith("/")]
-                known.sources.update({normal(match[1]): posixpath.normpath(line) for line in lines[:1]})
+                known.sources.update({normalised(match[1]): posixpath.normpath(line) for line in lines[:1]})
             elif match := re.fullmatch(r"__editable___(.+)_finder\.py", name):
                 modules = _mapping(view.text(path))
                 known.modules.update(modules)
                 # The module's name has the version behind the distribution's, both with _ for all else.
                 label = re.sub(r"_\d.*", "", match[1])
-                known.sources.update({normal(label): _root(view, at) for at in list(modules.values())[:1]})
+                known.sources.update({normalised(label): _root(view, at) for at in list(modules.values())[:1]})
             elif name.endswith(".egg-link"):
                 lines = view.text(path).split()
-                known.sources.update({normal(name.removesuffix(".egg-link")): line for line in lines[:1]})
+                known.sources.update({normalised(name.removesuffix(".egg-link")): line for line in lines[:1]})
     return known
 
 
@@ -142,10 +138,10 @@ def _inside(view: View, folder: str, name: str, editables: _Editables) -> Inside
     if not requires:
         requires = list(_requires(view.text(f"{where}/requires.txt")))
     return Inside(
-        name=normal(called),
+        name=normalised(called),
         version=version,
         place=folder,
-        editable=_direct(view, where) or editables.sources.get(normal(called), ""),
+        editable=_direct(view, where) or editables.sources.get(normalised(called), ""),
         requires=tuple(requires),
         extras=tuple(str(item).strip() for item in headers.get_all("Provides-Extra", [])),
     )

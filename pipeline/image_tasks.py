@@ -81,7 +81,7 @@ def _underlay(config: Config, name: str) -> Task:
     def run(run: Run) -> Outputs:
         from pipeline import lockfile, underlay
 
-        made = underlay.make(lockfile.read(name, config.root), run.scratch, run.log)
+        made = underlay.make(lockfile.read(name, config.root), config.root, run.scratch, run.log)
         keep(run.scratch / underlay.LIST, _paths(config, made))
         return dict(made)
 
@@ -104,9 +104,9 @@ def _wheels(config: Config, name: str, *, combined: bool) -> Task:
     below = f"base:{name}"
 
     def run(run: Run) -> Outputs:
-        from pipeline import lockfile, underlay, wheels
+        from pipeline import archive, lockfile, underlay, wheels
 
-        present = underlay.read(_paths(config, run.upstream[below])) if combined else wheels.NOTHING
+        present = underlay.read(_paths(config, run.upstream[below])) if combined else archive.NOTHING
         made = wheels.make(lockfile.read(name, config.root), run.scratch / "layers", run.log, present)
         keep(run.scratch / "layers", _layers(config, made))
         return dict(made)

@@ -1,14 +1,12 @@
 """What the local engine holds of a lab: machines, their network and volumes, and the way to the registry."""
 
-import io
 import json
-import tarfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from pipeline import engine
+from pipeline import archive, engine
 from pipeline.engine import LABEL
 from pipeline.labimage import OURS
 from pipeline.log import Log
@@ -119,7 +117,7 @@ def start(client: "DockerClient", lab: str, name: str, plan: Plan, key: str, hos
         f"{OURS}/ssh_host_ed25519_key": host_key[0],
         "etc/docker/daemon.json": daemon(plan.store).encode(),
     }
-    machine.put_archive("/", _archive(files))
+    machine.put_archive("/", archive.packed({path: (content, 0o600) for path, content in files.items()}))
     machine.start()
 
 
@@ -131,16 +129,6 @@ def daemon(store: str) -> str:
         "insecure-registries": [REGISTRY],
     }
     return json.dumps(settings, indent=1) + "\n"
-
-
-def _archive(files: Mapping[str, bytes]) -> bytes:
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w") as tar:
-        for path, content in files.items():
-            member = tarfile.TarInfo(path)
-            member.size, member.mode = len(content), 0o600
-            tar.addfile(member, io.BytesIO(content))
-    return made.getvalue()
 
 
 def relay(client: "DockerClient", lab: str, image: str, registry: str, log: Log) -> None:

@@ -63,7 +63,7 @@ class Launching:
     def settings(self) -> list[str]:
         """The Dockerfile's lines; CMD after ENTRYPOINT, which would empty it."""
         lines = [f"USER {self.user}"] if self.user is not None else []
-        lines += [f"WORKDIR {self.workdir}", *(f"ENV {name}={_quoted(self.env[name])}" for name in sorted(self.env))]
+        lines += [f"WORKDIR {self.workdir}", *(f"ENV {name}={quoted(self.env[name])}" for name in sorted(self.env))]
         if self.entrypoint is not None:
             lines.append(f"ENTRYPOINT {json.dumps(list(self.entrypoint))}")
         if self.cmd is not None:
@@ -71,7 +71,8 @@ class Launching:
         return lines
 
 
-def _quoted(value: str) -> str:
+def quoted(value: str) -> str:
+    """A value as ENV of a Dockerfile takes it."""
     return '"' + re.sub(r'(["\\$])', r"\\\1", value) + '"'
 
 

@@ -10,7 +10,7 @@ from pipeline.audit import Target
 from pipeline.errors import ConfigError
 from pipeline.lockfile import Lock
 from pipeline.log import Log
-from pipeline.models import CombinedImage, DebianImage, Image
+from pipeline.models import CombinedImage, Image
 from pipeline.request import request
 
 __all__ = ["Lock", "answers", "make", "read", "target"]
@@ -49,9 +49,9 @@ def make(name: str, image: Image, root: Path, mode: str, log: Log) -> Lock:
             hint=f"`TANDEM_LOCK= ./doitw lock:{name}`, then commit lockfiles/",
         )
     if isinstance(image, CombinedImage):
-        made = lock_combined.make(name, image, old, names, log)
+        made = lock_combined.make(name, image, root, old, names, log)
     else:
-        made = lock_debian.make(name, _debian(image), old if old and not old.reading else None, names, log)
+        made = lock_debian.make(name, image, old if old and not old.reading else None, names, log)
     lockfile.write(made, root)
     return made
 
@@ -89,8 +89,3 @@ def _old(name: str, root: Path, mode: str) -> Lock | None:
         if mode == "upgrade":
             return None
         raise
-
-
-def _debian(image: Image) -> DebianImage:
-    assert isinstance(image, DebianImage)
-    return image

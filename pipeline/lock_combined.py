@@ -1,8 +1,9 @@
 """request → lock of an image on top of another: that one's digest, what it holds, and the wheels that are added."""
 
 from functools import partial
+from pathlib import Path
 
-from pipeline import aptroot, debs, launching, ontop, pins, reader, resolve
+from pipeline import aptroot, debs, launching, ontop, pins, reader, readings, resolve
 from pipeline.audit import MACHINES
 from pipeline.debs import Deb
 from pipeline.errors import Cancelled, ConfigError, HostError, TandemError
@@ -17,7 +18,7 @@ BASE = "base"
 OF_WHEELS = ("platform", "requirements", "constraints", "cutoff")
 
 
-def make(name: str, image: CombinedImage, old: Lock | None, names: frozenset[str] | None, log: Log) -> Lock:
+def make(name: str, image: CombinedImage, root: Path, old: Lock | None, names: frozenset[str] | None, log: Log) -> Lock:
     """The lock that answers the image; `names` are the packages whose pins may move: None for none, empty for all.
 
     `base` among them is the digest behind the base's tag. Raises ConfigError, also for an image.yaml that says what to
@@ -29,7 +30,7 @@ def make(name: str, image: CombinedImage, old: Lock | None, names: frozenset[str
     moving = names or frozenset()
     if before and moving - {BASE}:
         pins.refuse_unknown(moving - {BASE}, before, name)
-    base, reading = _base(name, image, before if BASE not in moving else None, log)
+    base, reading = _base(name, image, root, before if BASE not in moving else None, log)
     launching.refuse(origin, launching.layer(reading, image.workdir))
     fits = ontop.target(reading)
     unchanged = before and pins.same(before.request, request(image), OF_WHEELS) and before.base == base
@@ -55,7 +56,7 @@ def _additions(reading: Reading, asked: resolve.Request, log: Log) -> tuple[reso
     return ontop.additions(asked, reading, log)
 
 
-def _base(name: str, image: CombinedImage, before: Lock | None, log: Log) -> tuple[str, Reading]:
+def _base(name: str, image: CombinedImage, root: Path, before: Lock | None, log: Log) -> tuple[str, Reading]:
     """NAME@digest of the base, and what it holds; read anew only if the digest is another one."""
     origin = f"dockerfiles/{name}/image.yaml"
     if image.base is None:
@@ -71,8 +72,7 @@ def _base(name: str, image: CombinedImage, before: Lock | None, log: Log) -> tup
         base = f"{reader.repository(asked)}@{digest}"
         if before and before.reading and before.base == base:
             return base, before.reading
-        reader.pull(asked, digest, image.platform, log)
-        return base, reader.read(asked, digest, image.platform, log)
+        return base, readings.read(asked, digest, image.platform, root, log).reading
     except (Cancelled, HostError):
         raise
     except TandemError as error:

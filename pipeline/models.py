@@ -88,8 +88,8 @@ class Smoke(Strict, frozen=True, kw_only=True):
     ] = ()
 
 
-class Image(Strict, frozen=True, kw_only=True):
-    """An image: one folder below dockerfiles/, named as the image is."""
+class Common(Strict, frozen=True, kw_only=True):
+    """What is said of every image, whatever it is made from: one folder below dockerfiles/, named as the image is."""
 
     platform: Annotated[str, Meta(pattern=r"^linux/(arm64|amd64)$")] = "linux/arm64"
     aliases: tuple[Alias, ...] = ()
@@ -102,7 +102,7 @@ class Image(Strict, frozen=True, kw_only=True):
     smoke: Smoke = field(default_factory=Smoke)
 
 
-class DebianImage(Image, frozen=True, kw_only=True):
+class DebianImage(Common, frozen=True, kw_only=True):
     """An image made from Debian packages and wheels."""
 
     base: DebianBase
@@ -130,12 +130,15 @@ class Combine(Strict, frozen=True, kw_only=True):
     cluster_from: Annotated[Reference, Meta(description="the image that forms a cluster")]
 
 
-class CombinedImage(Image, frozen=True, kw_only=True):
+class CombinedImage(Common, frozen=True, kw_only=True):
     """An image on top of somebody else's: Ray and the launcher's files are added, and nothing inside moves."""
 
     base: ImageBase | None = None
     python: Additions = field(default_factory=Additions)
     combine: Combine | None = None
+
+
+Image = DebianImage | CombinedImage
 
 
 class Registry(Strict, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ from pipeline.errors import ConfigError
 from pipeline.log import Log
 from pipeline.reading import Inside, Reading
 from pipeline.resolve import Request, Wheel
+from pipeline.tree import normalised
 
 NOTHING = "no version of {} fits: use a base whose own packages allow one"
 SHOWN = 3  # of those inside who want the same distribution
@@ -87,7 +88,7 @@ def _stay(request: Request, inside: Mapping[str, Inside]) -> None:
         wish = complaints.read(item)
         if wish is None or not complaints.applies(wish, "", env):
             continue
-        there = inside.get(complaints.canonical(wish.name))
+        there = inside.get(normalised(wish.name))
         if there is not None and not complaints.fits(wish, there.version):
             raise ConfigError(
                 f"{request.origin} asks for {item}, but {there.name} is inside the image with version {there.version}",

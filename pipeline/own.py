@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline import archive, bytecode, tree, wheels
+from pipeline import archive, bytecode, tree
 from pipeline.errors import ConfigError
 from pipeline.launching import Launching
 from pipeline.lockfile import Lock
@@ -29,7 +29,7 @@ def write(
     scratch: Path,
     into: Path,
     launching: Launching | None = None,
-    present: Mapping[str, str] = wheels.NOTHING,
+    present: Mapping[str, str] = archive.NOTHING,
 ) -> str:
     """Write the archive of an image's own files; `folder` is dockerfiles/<image>. Returns its SHA-256.
 

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from pipeline import engine, inspection, procs, rootview
 from pipeline.errors import Cancelled, TandemError
 from pipeline.inspection import Configuration
@@ -84,7 +86,14 @@ def pull(reference: str, digest: str, platform: str, log: Log) -> None:
         raise _no_platform(name, platform, f"{described.get('Os')}/{described.get('Architecture')}")
 
 
-def read(reference: str, digest: str, platform: str, log: Log) -> Reading:
+class Read(Struct, frozen=True):
+    """An image as it was read, and every path that it has: "d", "l" or "f" (folder, link, all else), and the path."""
+
+    reading: Reading
+    paths: tuple[str, ...]
+
+
+def read(reference: str, digest: str, platform: str, log: Log) -> Read:
     """What an image holds that the engine has: one pass over its files as a container that never starts exports them.
 
     Raises TandemError for an image that cannot be built on, Cancelled.
@@ -94,9 +103,10 @@ def read(reference: str, digest: str, platform: str, log: Log) -> Reading:
         view = rootview.view(exported(identity), inspection.RULES, lambda done: log.progress("read", done, None, "B"))
         log.line(f"{len(view.nodes)} paths")
         try:
-            return inspection.reading(view, config, digest, platform)
+            reading = inspection.reading(view, config, digest, platform)
         except TandemError as error:
             raise TandemError(f"{reference}: {error}", hint=error.hint) from error
+        return Read(reading, tuple(sorted(f"{node.kind[0]} {path[1:]}" for path, node in view.nodes.items())))
 
 
 def repository(reference: str) -> str:

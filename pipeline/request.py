@@ -7,10 +7,7 @@ from pipeline.models import CombinedImage, DebianImage, Image
 
 def request(image: Image) -> dict[str, Any]:
     """The request as plain JSON; a lock that holds an equal one answers the image."""
-    if isinstance(image, CombinedImage):
-        return _combined(image)
-    assert isinstance(image, DebianImage)
-    return _debian(image)
+    return _combined(image) if isinstance(image, CombinedImage) else _debian(image)
 
 
 def _debian(image: DebianImage) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 
-from pipeline.models import Cluster, CombinedImage, DebianImage, Image, Node, Pipeline
+from pipeline.models import Cluster, CombinedImage, Image, Node, Pipeline
 from pipeline.nearest import nearest
 
 Key = tuple[str | int, ...]
@@ -59,7 +59,6 @@ def pipeline_faults(pipeline: Pipeline, images: Mapping[str, Image]) -> Iterator
 
 def image_faults(image: Image, folder: Path) -> Iterator[Fault]:
     """Every fault of an image.yaml whose single values fit; `folder` is the image's own."""
-    assert isinstance(image, DebianImage | CombinedImage)
     if image.python.cutoff is not None and not _is_date(image.python.cutoff):
         yield ("python", "cutoff"), f"{image.python.cutoff!r} is not a date", "year-month-day, as in 2026-01-31"
     if isinstance(image, CombinedImage) and image.base is None and image.combine is None:

@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from pipeline import archive, bytecode, layers, lock, procs, resolve, roomy, store, tree
@@ -19,13 +18,12 @@ from pipeline.log import Log, step
 from pipeline.tree import Distribution, Place
 
 AT_ONCE = 6000  # files compiled between two signs of life
-NOTHING: Mapping[str, str] = MappingProxyType({})
 SUMMARY = "layers.json"
 ADDED = "added"  # the one layer of what is added to another image
 EXPANSION = 5  # how much larger a tree with bytecode is than its wheels, rounded up
 
 
-def make(locked: Lock, into: Path, log: Log, present: Mapping[str, str] = NOTHING) -> dict[str, Any]:
+def make(locked: Lock, into: Path, log: Log, present: Mapping[str, str] = archive.NOTHING) -> dict[str, Any]:
     """Write the layers of a lock's wheels to `into`/<layer>.tar and their list to `into`/layers.json, which comes last.
 
     Returns `digest` (over names and hashes of all layers), `layers` (name → SHA-256 of the tar, which is the layer's
@@ -49,7 +47,7 @@ def assemble(
     scratch: Path,
     into: Path,
     log: Log,
-    present: Mapping[str, str] = NOTHING,
+    present: Mapping[str, str] = archive.NOTHING,
 ) -> dict[str, Any]:
     """What make() does once it has the wheels (files by distribution) and a Python of the image's version, if any."""
     with step(log, f"installing {len(found)} wheels for {locked.platform}"):

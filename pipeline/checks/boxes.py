@@ -1,9 +1,7 @@
 """The containers that checks run in: made from the image as it is, removed whatever happens."""
 
-import io
 import os
 import queue
-import tarfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from pipeline import procs
+from pipeline import archive, procs
 from pipeline.engine import LABEL
 from pipeline.errors import Cancelled, TandemError
 
@@ -209,14 +207,13 @@ def _archive(files: Mapping[str, bytes]) -> bytes:
         for file in sorted(PROBES.rglob("*"))
         if file.suffix in {".py", ".sh"}
     }
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for path, content in {**inside, **files}.items():
-            entry = tarfile.TarInfo(f"{INSIDE.removeprefix('/')}/{path}")
-            entry.size = len(content)
-            entry.mode = 0o600 if path.startswith(SECRETS) else 0o644
-            tar.addfile(entry, io.BytesIO(content))
-    return buffer.getvalue()
+    there = INSIDE.removeprefix("/")
+    return archive.packed(
+        {
+            f"{there}/{path}": (content, 0o600 if path.startswith(SECRETS) else 0o644)
+            for path, content in {**inside, **files}.items()
+        }
+    )
 
 
 def owner() -> str:

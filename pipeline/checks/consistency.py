@@ -10,9 +10,10 @@ from typing import Any
 
 from pipeline.checks.answers import Answer, crashed
 from pipeline.checks.verdict import Outcome, Verdict
-from pipeline.complaints import canonical, complaints, new
-from pipeline.models import CombinedImage, DebianImage, Image
+from pipeline.complaints import complaints, new
+from pipeline.models import Image
 from pipeline.reading import Inside
+from pipeline.tree import normalised
 
 NAME = "consistency"
 REQUIREMENTS = "requirements"
@@ -46,15 +47,14 @@ def verdict(image: Image, inside: Collection[str], overlay: Path | None, answers
 def _complaints(image: Image, inside: Collection[str], said: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[str]]:
     """What is inconsistent in the image below on its own, and in all of it."""
     there = [
-        Inside(name=canonical(name), version=version, place=place, requires=tuple(requires), extras=tuple(extras))
+        Inside(name=normalised(name), version=version, place=place, requires=tuple(requires), extras=tuple(extras))
         for name, version, place, requires, extras in said["distributions"]
     ]
     below = [found for found in there if found.name in inside]
     python, platform = said["python"], image.platform
-    asked = image.python.requirements if isinstance(image, CombinedImage | DebianImage) else ()
     return (
         complaints(below, python=python, platform=platform),
-        complaints(there, python=python, platform=platform, asked=asked),
+        complaints(there, python=python, platform=platform, asked=image.python.requirements),
     )
 
 
@@ -63,6 +63,6 @@ def _changed(
 ) -> Iterator[tuple[bool, str]]:
     """Whether it is our doing, and the words, for each file that is not as its distribution installed it."""
     for name, version, path, there in said:
-        ours = canonical(name) not in inside or (overlay is not None and (overlay / path.lstrip("/")).exists())
+        ours = normalised(name) not in inside or (overlay is not None and (overlay / path.lstrip("/")).exists())
         what = f"is not what {name} {version} installed" if there else f"is gone, and {name} {version} installed it"
         yield ours, f"patched: {path} {what}: {PATCHED}"

@@ -10,6 +10,7 @@ from pipeline.checks.answers import ATTEMPTS, Answer, crashed
 from pipeline.checks.boxes import INSIDE
 from pipeline.checks.verdict import Verdict, crash_verdict, judge
 from pipeline.models import Alias, Image
+from pipeline.tree import normalised
 
 CONFIG = f"{INSIDE}/config"
 VERSIONS = "versions"
@@ -86,13 +87,6 @@ def _one(
         return judge(check, [answer.error], "")
     faults, found = look(answer.value)
     return judge(check, faults, found)
-
-
-def normalised(name: str) -> str:
-    """A distribution's name as PEP 503 compares it."""
-    from packaging.utils import canonicalize_name
-
-    return str(canonicalize_name(name))
 
 
 def _versions(installed: Sequence[tuple[str, str, str]], asked: Wanted) -> tuple[list[str], str]:

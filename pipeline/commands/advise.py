@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 from pipeline import advice, config, imagetext, sides
 from pipeline.advice import Combination
 from pipeline.commands.advising_text import as_json, as_text
-from pipeline.commands.lab import Shown
 from pipeline.commands.looking import JSON, Looking, Options, say
 from pipeline.commands.places import chosen, root
+from pipeline.commands.shown import Shown
 from pipeline.commands.writing import created, rewritten
 from pipeline.config import Config
 from pipeline.errors import ConfigError, Exit

@@ -1,15 +1,13 @@
 """`doit lab`: machines to try things on, reached only by ssh and the registry."""
 
 import shlex
-import sys
-import time
 from typing import Any, ClassVar
 
 from pipeline import lab, labengine
 from pipeline.commands.looking import JSON, Looking, Options, say
 from pipeline.commands.places import chosen, root
+from pipeline.commands.shown import Shown
 from pipeline.errors import ConfigError, Exit
-from pipeline.graph.output import spell_progress
 from pipeline.graph.survey import SCHEMA
 from pipeline.graph.task import Json
 from pipeline.graph.view import table
@@ -19,7 +17,6 @@ from pipeline.nearest import nearest
 COLUMNS = ("name", "address", "endpoint", "store", "engine", "state")
 UNSAID = -1
 OPTIONS = {"up": ("store", "machines"), "down": (), "ps": ("json",)}
-EVERY = 5  # seconds between two words of progress, where there is no terminal
 
 
 class Lab(Looking):
@@ -111,35 +108,3 @@ def _hints() -> list[str]:
         f"the registry of pipeline.yaml is {labengine.REGISTRY} there",
         f"for docker and ssh to find them: PATH={path}:$PATH",
     ]
-
-
-class Shown:
-    """A log for people: lines on stderr, and below them, in a terminal, how far it is."""
-
-    def __init__(self) -> None:
-        self._live = sys.stderr.isatty()
-        self._last = time.monotonic()
-        self._drawn = False
-
-    def line(self, text: str) -> None:
-        """Print the line."""
-        self.close()
-        print(text, file=sys.stderr, flush=True)
-
-    def progress(self, title: str, done: float, total: float | None, unit: str) -> None:
-        """Draw it anew in a terminal; elsewhere say it from time to time."""
-        said = spell_progress(title, done, total, unit)
-        if self._live:
-            sys.stderr.write(f"\r\x1b[K{said}")
-            sys.stderr.flush()
-            self._drawn = True
-        elif time.monotonic() - self._last > EVERY:
-            self._last = time.monotonic()
-            self.line(said)
-
-    def close(self) -> None:
-        """Leave no half-drawn line."""
-        if self._drawn:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
-            self._drawn = False

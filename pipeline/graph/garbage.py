@@ -13,7 +13,7 @@ from pipeline.graph.files import canonical, folder_name, not_writable
 from pipeline.graph.graph import Graph
 from pipeline.graph.records import LATEST, Record
 
-CONTENT_ADDRESSED = ("base", "wheels", "models")
+CONTENT_ADDRESSED = ("base", "wheels", "models", "readings")
 """The folders below artifacts/ in which each entry is named after its content and made by some task."""
 IMAGES, NODES, MANIFESTS = OUTSIDE = ("images", "images on nodes", "manifests in the registry")
 """The kinds of items that a command adds: this module knows no engine."""

@@ -50,17 +50,9 @@ class QwenConfig:
 def get_config(folder, trust_remote_code):
     return QwenConfig(json.loads(pathlib.Path(folder, "config.json").read_text()))
 """
-ARGUMENTS = """
-from argparse import ArgumentParser as FlexibleArgumentParser
-def make_arg_parser(parser):
-    parser.add_argument("model_tag")
-    parser.add_argument("--nnodes", type=int)
-    parser.add_argument("--node-rank", type=int)
-    parser.add_argument("--master-addr")
-    parser.add_argument("--master-port", type=int)
-    parser.add_argument("--headless", action="store_true")
-    return parser
-"""
+ARGUMENTS = (
+    Path(__file__).with_name("era_image") / "dockerfiles/era-ray/vllm/vllm/entrypoints/openai/cli_args.py"
+).read_text()
 START = """
 class start:
     @staticmethod

@@ -2,13 +2,11 @@
 
 import io
 import tarfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
 from docker import DockerClient
 
-from pipeline import engine
 from pipeline.checks import launcher
 from pipeline.checks.boxes import Yard
 from pipeline.launching import DIST_PACKAGES, SERVE, Launching, layer
@@ -66,15 +64,6 @@ def tar(layer: Launching) -> bytes:
             entry.type, entry.linkname = tarfile.SYMTYPE, target
             file.addfile(entry)
     return raw.getvalue()
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[DockerClient]:
-    client = engine.client()
-    yield client
-    for image in client.images.list(name=REPOSITORY):
-        client.images.remove(str(image.id), force=True)
-    client.close()
 
 
 @pytest.fixture(scope="module")

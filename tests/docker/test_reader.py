@@ -88,7 +88,7 @@ def test_a_tag_becomes_a_digest_is_pulled_once_and_read(address: str, tmp_path: 
     assert any("pulling" in line for line in first.lines)
     assert second.lines == [f"{address}/{NAME}@{digest} is there already"]
 
-    reading = reader.read(reference, digest, PLATFORM, NullLog())
+    reading = reader.read(reference, digest, PLATFORM, NullLog()).reading
     assert (reading.digest, reading.platform) == (digest, PLATFORM)
     assert (reading.entrypoint, reading.cmd) == (("/app/entrypoint.sh",), ("serve", "--fast"))
     assert (reading.user, reading.workdir) == ("root", "/app")
@@ -109,7 +109,7 @@ def test_an_image_that_only_this_engine_has_counts(tmp_path: Path) -> None:
     assert "cannot be reached" in log.lines[0]
     assert log.lines[1] == f"{name} is taken as this engine has it: {digest}"
     reader.pull(name, digest, PLATFORM, NullLog())
-    reading = reader.read(name, digest, PLATFORM, NullLog())
+    reading = reader.read(name, digest, PLATFORM, NullLog()).reading
     # Such an image has no command at all, which the engine makes no container of.
     assert (reading.entrypoint, reading.cmd, reading.user) == ((), (), "")
 
@@ -126,7 +126,7 @@ def test_a_platform_that_an_image_does_not_offer_is_refused_with_those_that_it_d
     log = NullLog()
     reader.pull(reference, digest, "linux/arm64", log)
     assert any("pulling" in line for line in log.lines)
-    assert reader.read(reference, digest, "linux/arm64", NullLog()).platform == "linux/arm64"
+    assert reader.read(reference, digest, "linux/arm64", NullLog()).reading.platform == "linux/arm64"
 
 
 def test_an_image_of_one_other_platform_is_refused(address: str, tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_a_missing_login_is_one_plain_message_and_a_login_of_docker_s_is_used(
     digest = reader.resolve(reference, PLATFORM, NullLog())
     assert digest == registry.head(address, NAME, "closed")
     reader.pull(reference, digest, PLATFORM, NullLog())
-    assert reader.read(reference, digest, PLATFORM, NullLog()).version("vllm") == "0.17.1+cu130"
+    assert reader.read(reference, digest, PLATFORM, NullLog()).reading.version("vllm") == "0.17.1+cu130"
 
 
 def test_a_credential_helper_is_asked(

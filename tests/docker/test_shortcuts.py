@@ -14,7 +14,7 @@ import pytest
 from docker import DockerClient
 from docker.errors import APIError
 
-from pipeline import engine, smoke
+from pipeline import smoke
 from pipeline.log import NullLog
 from pipeline.models import CombinedImage, DebianBase, DebianImage, Image, ImageBase, Python, Smoke
 from tests.docker import smoke_image
@@ -66,13 +66,6 @@ def vllm(version: str, models: dict[str, str], files: dict[str, str]) -> dict[st
         rows.append(f"{path.removeprefix(f'{SITE}/')},sha256={digest},{len(text.encode())}\n")
     record = {f"{SITE}/vllm-{version}.dist-info/RECORD": "".join(rows)}
     return {**files, **dist_info("vllm", version, ["transformers<5,>=4.56.0"]), **record}
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[DockerClient]:
-    client = engine.client()
-    yield client
-    client.close()
 
 
 @pytest.fixture(scope="module")

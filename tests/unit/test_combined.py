@@ -152,7 +152,7 @@ def test_another_base_does_not_answer(tmp_path: Path) -> None:
 def test_two_images_that_are_not_combined_yet_are_sent_to_advise() -> None:
     image = CombinedImage(combine=Combine(model_from="a:1", cluster_from="b:1"))
     with pytest.raises(ConfigError, match="base does not yet say how") as caught:
-        lock_combined.make("gb10", image, None, None, NullLog())
+        lock_combined.make("gb10", image, Path(), None, None, NullLog())
     assert "advise gb10" in caught.value.hint
 
 

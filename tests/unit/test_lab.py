@@ -9,6 +9,7 @@ import pytest
 
 from pipeline import lab, labengine, labimage, labssh
 from pipeline.commands import lab as command
+from pipeline.commands import shown as module
 from pipeline.errors import ConfigError, HostError, TandemError
 from pipeline.lab import Look, Machine
 from pipeline.lockeddebs import LAB, REGISTRY, Wanted
@@ -179,10 +180,10 @@ def test_words_that_the_command_does_not_know_are_refused(
 def test_progress_is_said_from_time_to_time_where_there_is_no_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shown = command.Shown()
-    monkeypatch.setattr(command, "EVERY", 0)
+    shown = module.Shown()
+    monkeypatch.setattr(module, "EVERY", 0)
     shown.progress("spark-1", 2, 8, "s")
-    monkeypatch.setattr(command, "EVERY", 3600)
+    monkeypatch.setattr(module, "EVERY", 3600)
     shown.progress("spark-1", 3, 8, "s")
     shown.line("done")
     shown.close()
@@ -195,7 +196,7 @@ def test_progress_is_drawn_over_itself_in_a_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    shown = command.Shown()
+    shown = module.Shown()
     shown.progress("spark-1", 2, 8, "s")
     shown.line("done")
     drawn, rest = capsys.readouterr().err.split("\r\x1b[K")[1:]

@@ -1,0 +1,62 @@
+"""What was found out about somebody else's image, kept by digest below artifacts/readings/: nobody looks twice."""
+
+import gzip
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TypeVar
+from uuid import uuid4
+
+import msgspec
+
+from pipeline import reader
+from pipeline.log import Log
+from pipeline.reader import Read
+
+T = TypeVar("T", bound=msgspec.Struct)
+FOLDER = "artifacts/readings"
+# What decides what a reading holds; one that other code made is made anew.
+CODE = (
+    *("reader", "reading", "inspection", "rootview", "pythons", "distributions", "vllm_registry", "complaints"),
+    *("entrypoint", "shellread", "shellwords"),
+)
+
+
+def read(reference: str, digest: str, platform: str, root: Path, log: Log) -> Read:
+    """An image of that digest, pulled and read unless that was done before. Raises as reader.pull() and read()."""
+    file = place(root, digest, platform, "reading", CODE)
+    kept = get(file, Read)
+    if kept is not None:
+        log.line(f"{reader.repository(reference)}@{digest} was read before")
+        return kept
+    reader.pull(reference, digest, platform, log)
+    found = reader.read(reference, digest, platform, log)
+    put(file, found)
+    return found
+
+
+def place(root: Path, digest: str, platform: str, what: str, code: Iterable[str]) -> Path:
+    """Where a look at an image is kept: named by all that decides it, the digest first, by which `doit gc` knows it."""
+    here = Path(__file__).parent
+    made_by = hashlib.sha256(b"\0".join((here / f"{name}.py").read_bytes() for name in code)).hexdigest()[:12]
+    digits = digest.partition(":")[2]
+    return root / FOLDER / f"{digits}-{platform.replace('/', '-')}-{what}-{made_by}.json.gz"
+
+
+def get(file: Path, shape: type[T]) -> T | None:
+    """What is kept in a file; None if that is nothing, or damaged."""
+    try:
+        return msgspec.json.decode(gzip.decompress(file.read_bytes()), type=shape)
+    except (OSError, EOFError, msgspec.DecodeError):
+        return None
+
+
+def put(file: Path, value: msgspec.Struct) -> None:
+    """Keep it for the next time; a folder that cannot be written costs that time only."""
+    new = file.with_name(f".{file.name}.{uuid4().hex[:8]}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        new.write_bytes(gzip.compress(msgspec.json.encode(value), compresslevel=1))
+        new.replace(file)
+    except OSError:
+        new.unlink(missing_ok=True)
