@@ -65,7 +65,7 @@ def make(
         )
     made = verified(digest, tag, locked.platform)
     if locked.reading is not None:
-        refuse_moved(locked.base, made)
+        refuse_moved(locked, locked.reading, made)
     return made
 
 
@@ -110,12 +110,14 @@ def name_base(locked: Lock) -> None:
         raise TandemError(said, hint="build again: it is pulled") from error
 
 
-def refuse_moved(base: str, made: Mapping[str, Any]) -> None:
-    """Raise TandemError unless the image begins with every layer of its base as the base has it."""
-    below = engine.image("local", base)
-    layers = below["RootFS"]["Layers"] if below else []
-    if not layers or made["diff_ids"][: len(layers)] != layers:
-        raise TandemError(f"{made['tag']}: it does not begin with the layers of {base}", hint="build it again")
+def refuse_moved(locked: Lock, reading: Reading, made: Mapping[str, Any]) -> None:
+    """Raise TandemError unless the image begins with every layer of its base as it was read."""
+    below = list(reading.layers)
+    if not below or made["diff_ids"][: len(below)] != below:
+        raise TandemError(
+            f"{made['tag']}: it does not begin with the layers of {locked.base} as lockfiles/{locked.name} has them",
+            hint=f"`TANDEM_LOCK=upgrade:base ./doitw lock:{locked.name}` reads the base anew",
+        )
 
 
 def dockerfile(

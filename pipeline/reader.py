@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pipeline import engine, inspection, procs, rootview
 from pipeline.errors import Cancelled, TandemError
@@ -103,10 +104,25 @@ def read(reference: str, digest: str, platform: str, log: Log) -> Read:
         view = rootview.view(exported(identity), inspection.RULES, lambda done: log.progress("read", done, None, "B"))
         log.line(f"{len(view.nodes)} paths")
         try:
-            reading = inspection.reading(view, config, digest, platform)
+            reading = replace(inspection.reading(view, config, digest, platform), layers=_layers(identity))
         except TandemError as error:
             raise TandemError(f"{reference}: {error}", hint=error.hint) from error
         return Read(reading, tuple(sorted(f"{node.kind[0]} {path[1:]}" for path, node in view.nodes.items())))
+
+
+def _layers(identity: str) -> tuple[str, ...]:
+    """The diff_ids of the image of a container that never started.
+
+    Of an index the engine describes only what fits its own machine; an image committed from the container has the
+    layers of the container's platform and, since nothing was changed, no other (seen with Docker 26.1).
+    """
+    client = engine.client()
+    made = client.api.commit(identity)["Id"]
+    try:
+        layers: list[str] = engine.image("local", made)["RootFS"]["Layers"]
+    finally:
+        client.images.remove(made, force=True)
+    return tuple(layers)
 
 
 def repository(reference: str) -> str:

@@ -56,7 +56,7 @@ class Reading(Fact, frozen=True, kw_only=True):
     a binary or none); `libraries` maps a library's soname to its path ("" if it is not there); `dist_packages` are the
     names in /usr/local/lib/python3.12/dist-packages, which mods of the launcher have written into them, and `mods_vllm`
     where `vllm` there leads; `vllm` is the package's folder that Python imports; both with links resolved, "" if not
-    there.
+    there. `layers` are the diff_ids of its layers, in order.
     """
 
     digest: str
@@ -80,6 +80,7 @@ class Reading(Fact, frozen=True, kw_only=True):
     entrypoint_text: str = ""
     libraries: dict[str, str] = field(default_factory=dict)
     dist_packages: tuple[str, ...] = ()
+    layers: tuple[str, ...] = ()
     mods_vllm: str = ""
     vllm: str = ""
 

@@ -126,7 +126,22 @@ def test_a_platform_that_an_image_does_not_offer_is_refused_with_those_that_it_d
     log = NullLog()
     reader.pull(reference, digest, "linux/arm64", log)
     assert any("pulling" in line for line in log.lines)
-    assert reader.read(reference, digest, "linux/arm64", NullLog()).reading.platform == "linux/arm64"
+    reading = reader.read(reference, digest, "linux/arm64", NullLog()).reading
+    assert reading.platform == "linux/arm64"
+    assert list(reading.layers) == diff_ids(address, digest, "arm64")
+
+
+def diff_ids(address: str, index: str, architecture: str) -> list[str]:
+    """What the registry says of one platform's layers."""
+    found = registry.manifest(address, NAME, index)
+    assert found is not None
+    (one,) = (m["digest"] for m in found.value["manifests"] if m["platform"]["architecture"] == architecture)
+    manifest = registry.manifest(address, NAME, one)
+    assert manifest is not None
+    config = registry.blob(address, NAME, manifest.value["config"]["digest"])
+    assert config is not None
+    layers: list[str] = json.loads(config)["rootfs"]["diff_ids"]
+    return layers
 
 
 def test_an_image_of_one_other_platform_is_refused(address: str, tmp_path: Path) -> None:
