@@ -67,6 +67,13 @@ def write(
     return digest
 
 
+def taken(members: Iterable[str], present: Mapping[str, str]) -> list[str]:
+    """The members, sorted, that cannot be laid over what is `present` (path → "d", "l" or "f") without replacing it."""
+    clashing = {name for name in members if name in present}
+    clashing |= {name for name in members if any(present.get(folder) == "f" for folder in _above([name]))}
+    return sorted(clashing)
+
+
 def packed(files: Mapping[str, tuple[bytes, int]]) -> bytes:
     """A tar in memory, as engines take it: path → content and mode."""
     made = io.BytesIO()

@@ -189,7 +189,7 @@ def _start(root: Path, plan: Plan, log: Log) -> None:
         scratch = Path(folder)
         labimage.make(LAB.read(root), scratch, log)
         key = labssh.make_key(labssh.folder(root))
-        with step(log, f"{plan.count} machines with the image store {plan.store}"):
+        with step(log, f"{plan.count} machine{'s' * (plan.count > 1)} with the image store {plan.store}"):
             client = engine.client()
             labengine.network(client, lab)
             for name in plan.names:

@@ -58,7 +58,7 @@ def write(
         path.relative_to(root).as_posix(): path for path in root.rglob("*") if path.is_symlink() or path.is_file()
     }
     laid = {*launching.files, *launching.links} if launching else set()
-    if taken := sorted(path for path in members if path in present and path not in laid):
+    if taken := archive.taken(members.keys() - laid, present):
         raise ConfigError(
             f"dockerfiles/{name}/image.yaml: files, distributions: the base has it already: /{', /'.join(taken[:5])}",
             hint="nothing inside may change: give it another name, or use another base",

@@ -184,7 +184,7 @@ def refuse_foreign(site: Path, distributions: Iterable[Distribution], locked: Lo
 def refuse_present(contents: Mapping[str, Iterable[str]], present: Mapping[str, str], origin: str) -> None:
     """Raise TandemError that names a distribution with a file at a path where the image below has something."""
     for name, paths in contents.items():
-        if taken := sorted(path for path in paths if path in present):
+        if taken := archive.taken(paths, present):
             raise TandemError(
                 f"{origin}: python.requirements: {name} would take the place of what is in the base already:"
                 f" /{', /'.join(taken[:5])}",

@@ -15,7 +15,6 @@ from pipeline.lab import Look
 from pipeline.nearest import nearest
 
 COLUMNS = ("name", "address", "endpoint", "store", "engine", "state")
-UNSAID = -1
 OPTIONS = {"up": ("store", "machines"), "down": (), "ps": ("json",)}
 
 
@@ -35,7 +34,7 @@ class Lab(Looking):
             "help": "image store of their engines: containerd (if not given, and none stands) or overlay2",
         },
         {
-            "name": "machines", "long": "machines", "type": int, "default": UNSAID, "metavar": "N",
+            "name": "machines", "long": "machines", "type": str, "default": "", "metavar": "N",
             "help": "how many (2 if not given, and none stand)",
         },
         JSON,
@@ -51,7 +50,7 @@ class Lab(Looking):
                 hint=(nearest(what, OPTIONS) if what else "") or "up, down or ps",
             )
         for option in ("store", "machines", "json"):
-            if opt_values[option] not in ("", False, UNSAID) and option not in OPTIONS[what]:
+            if opt_values[option] and option not in OPTIONS[what]:
                 raise ConfigError(f"doit lab {what} has no option --{option}", hint="doit help lab")
         if what == "up":
             return _up(opt_values)
@@ -59,11 +58,13 @@ class Lab(Looking):
 
 
 def _up(options: Options) -> int:
-    here, shown, count = root(), Shown(), options["machines"]
-    if count == 0:
-        raise ConfigError("--machines 0: a lab has at least one machine", hint="./doitw lab down takes it away")
+    here, shown, said = root(), Shown(), str(options["machines"])
+    if said and not (said.isascii() and said.isdigit() and 1 <= int(said) <= lab.MOST):
+        raise ConfigError(
+            f"--machines {said}: a lab has 1 to {lab.MOST} machines", hint="./doitw lab down takes it away"
+        )
     try:
-        lab.up(here, shown, store=options["store"], count=0 if count == UNSAID else count)
+        lab.up(here, shown, store=options["store"], count=int(said or 0))
     finally:
         shown.close()
     looks = lab.looks(here)

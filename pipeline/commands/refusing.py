@@ -2,9 +2,13 @@
 
 import getopt
 import io
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 from doit import doit_cmd
@@ -24,7 +28,8 @@ def worded(act: Callable[[], int]) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        return act()
+        with _interruptible():
+            return act()
     except BrokenPipeError:
         raise
     except (CmdParseError, InvalidCommand, InvalidDodoFile, InvalidTask) as error:
@@ -38,6 +43,25 @@ def worded(act: Callable[[], int]) -> int:
     except Exception:
         sys.stderr.write(f"this is a bug:\n{traceback.format_exc()}")
         return Exit.BUG
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Have SIGTERM and SIGHUP end what is done here as Ctrl-C does, tidied up; one that is ignored stays so."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    ours = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) == signal.SIG_DFL]
+    if threading.current_thread() is not threading.main_thread():
+        ours = []
+    for number in ours:
+        signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def refuse(error: TandemError) -> int:

@@ -190,6 +190,12 @@ def test_an_addition_may_not_take_the_place_of_a_file_of_the_base() -> None:
     wheels.refuse_present({"ray": [other]}, present, "image.yaml")
 
 
+def test_what_lies_below_a_file_of_the_base_cannot_be_laid_over_it() -> None:
+    present = {"usr": "d", "usr/lib": "d", "usr/lib/os-release": "f", "lib": "l"}
+    names = ["usr/lib/os-release/f", "usr/lib/new", "lib/x", "usr"]
+    assert archive.taken(names, present) == ["usr", "usr/lib/os-release/f"]
+
+
 def test_folders_of_the_base_are_not_in_our_archives(tmp_path: Path) -> None:
     archive.write(tmp_path / "a.tar", {"root/a/b": b"x"}, 0, ["workspace"], {"root": "d", "workspace": "l"})
     with tarfile.open(tmp_path / "a.tar") as tar:
