@@ -144,8 +144,8 @@ def _headless(side: Side, other: Side, architectures: Sequence[str]) -> Iterator
 def _files(model: Side, cluster: Side, architectures: Sequence[str]) -> Combination:
     key, title = "files", "the model's files of model_from, copied or mounted into cluster_from"
     missing = [name for name in architectures if name not in cluster.knows]
-    if not missing or cluster.vllm is None:
-        return _needless(key, title, cluster)
+    if beside := _beside_the_point(key, title, cluster, missing):
+        return beside
     has = [model.reading.architectures[name] for name in missing if name in model.reading.architectures]
     modules = list(dict.fromkeys(f"models/{entry.partition(':')[0].replace('.', '/')}.py" for entry in has))
     says = [
@@ -164,8 +164,8 @@ def _files(model: Side, cluster: Side, architectures: Sequence[str]) -> Combinat
 def _transformers(model: Side, cluster: Side, architectures: Sequence[str], later: Later | None) -> Combination:
     key, title = "transformers", "cluster_from with those files and the Transformers of model_from"
     missing = [name for name in architectures if name not in cluster.knows]
-    if not missing or cluster.vllm is None:
-        return _needless(key, title, cluster)
+    if beside := _beside_the_point(key, title, cluster, missing):
+        return beside
     clashes = transformers(model, cluster)
     mine, theirs = (side.reading.version("transformers") for side in (model, cluster))
     says = [f"{wish.who} wants {wish.what}, and {_of(model)} is not that" for wish in clashes]
@@ -217,8 +217,9 @@ def _cleared(model: Side, architectures: Sequence[str]) -> Combination:
 
 def _in_place(model: Side, cluster: Side, architectures: Sequence[str]) -> Combination:
     key, title = "in-place", "cluster_from with the vLLM of model_from in place of its own"
-    if not [name for name in architectures if name not in cluster.knows]:
-        return _needless(key, title, cluster)
+    missing = [name for name in architectures if name not in cluster.knows]
+    if cluster.knows and (beside := _beside_the_point(key, title, cluster, missing)):
+        return beside
     if model.vllm is None or cluster.vllm is None:
         return Combination(key=key, title=title, outcome=Outcome.NO, says=("there is no vLLM on both sides",))
     says = [*unusable(model, architectures), *_moves(model.vllm, cluster.reading), *_builds(model, cluster)]
@@ -266,10 +267,14 @@ def _builds(model: Side, cluster: Side) -> Iterator[str]:
         yield f"vllm {model.version} is somebody's own build: package indexes have releases only"
 
 
-def _needless(key: str, title: str, cluster: Side) -> Combination:
-    why = f"vLLM {cluster.version} of cluster_from lists all of them" if cluster.vllm else "cluster_from has no vLLM"
-    outcome = Outcome.NEEDLESS if cluster.vllm else Outcome.NO
-    return Combination(key=key, title=title, outcome=outcome, says=(why,))
+def _beside_the_point(key: str, title: str, cluster: Side, missing: Sequence[str]) -> Combination | None:
+    """Why it is idle to bring models to a side: it has them all, or nothing to bring them to. None if it is not."""
+    if cluster.knows and missing:
+        return None
+    if cluster.knows:
+        why = (f"vLLM {cluster.version} of cluster_from lists all of them",)
+        return Combination(key=key, title=title, outcome=Outcome.NEEDLESS, says=why)
+    return Combination(key=key, title=title, outcome=Outcome.NO, says=tuple(unusable(cluster, missing)))
 
 
 def _things(added: Sequence[str]) -> str:

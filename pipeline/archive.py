@@ -67,6 +67,12 @@ def write(
     return digest
 
 
+def names(file: Path) -> dict[str, str]:
+    """Every path of an archive of ours: "d" for a folder, "l" for a link, "f" for anything else."""
+    with tarfile.open(file) as tar:
+        return {entry.name: "d" if entry.isdir() else "l" if entry.issym() else "f" for entry in tar}
+
+
 def taken(members: Iterable[str], present: Mapping[str, str]) -> list[str]:
     """The members, sorted, that cannot be laid over what is `present` (path → "d", "l" or "f") without replacing it."""
     clashing = {name for name in members if name in present}

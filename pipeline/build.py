@@ -182,6 +182,8 @@ def stage(name: str, image: Image, locked: Lock, parts: Parts, context: Path, lo
     launching, present = None, archive.NOTHING
     if locked.reading is not None:
         launching, present = lay(name, image, locked, locked.reading, log), underlay.read(parts.base)
+        for layer in layers:
+            present |= archive.names(parts.wheels / f"{layer}.tar")
     text = dockerfile(parts.folder / "Dockerfile", image, layers, base_name(locked), launching)
     (context / "Dockerfile").write_text(text, encoding="utf-8")
     scratch = context.parent

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from pipeline import claims
 from pipeline.config import Config
@@ -65,8 +66,11 @@ def launcher(config: Config, name: str, image: Image) -> Task:
         from pipeline import launcher as stage
 
         digest = str(run.upstream[f"push:{name}"]["digest"])
+        smoked: Any = run.upstream[f"smoke:{name}"]["report"]
+        points = smoked["checks"]["launcher"]["points"]
         with _reported(config, f"{name}.launcher") as report:
-            report.update(stage.run(config.root, digest, name, image, target.address, repository, run.log).report)
+            found = stage.run(config.root, digest, name, image, target.address, repository, points, run.log)
+            report.update(found.report)
         return {"digest": digest, "report": report}
 
     return Task(
@@ -78,7 +82,7 @@ def launcher(config: Config, name: str, image: Image) -> Task:
             tools=(f"emulator {image.platform}",),
             code=("pipeline.launcher",),
         ),
-        needs=(f"push:{name}",),
+        needs=(f"smoke:{name}", f"push:{name}"),
         run=run,
         world=lambda outputs: (claims.manifest(target.address, repository, *(str(outputs["digest"]),) * 2),),
     )

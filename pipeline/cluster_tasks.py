@@ -62,6 +62,7 @@ def _debs_lock(config: Config, wanted: Wanted, doc: str) -> Task:
         inputs=Inputs(params={"packages": list(wanted.packages), "suite": wanted.suite}),
         run=run,
         world=world,
+        commits=(str(wanted.path),),
     )
 
 

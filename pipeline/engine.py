@@ -6,7 +6,7 @@ An endpoint is "local" (what the docker client here talks to) or a Docker host a
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from pipeline import sockets
+from pipeline import dockerconfig, sockets
 from pipeline.errors import HostError, TandemError
 from pipeline.host import SOCKET, docker_host
 
@@ -76,6 +76,7 @@ def client(endpoint: str = "local", *, within: int = 600) -> "DockerClient":
     import docker
     from docker.errors import DockerException
 
+    dockerconfig.refuse_unreadable()
     try:
         if endpoint == "local":
             return docker.DockerClient(base_url=docker_host() or f"unix://{SOCKET}", timeout=within)
@@ -83,8 +84,4 @@ def client(endpoint: str = "local", *, within: int = 600) -> "DockerClient":
     except DockerException as error:
         raise HostError(
             f"no Docker engine answers at {endpoint}: {error}", hint="./doitw host says what is missing"
-        ) from error
-    except ValueError as error:
-        raise TandemError(
-            f"the credentials in Docker's config.json cannot be read: {error}", hint="`docker login` writes them anew"
         ) from error

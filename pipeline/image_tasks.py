@@ -9,7 +9,7 @@ from pipeline import check_tasks, claims, engine
 from pipeline.config import Config
 from pipeline.graph.task import Claim, Inputs, Json, Outputs, Run, Task
 from pipeline.models import CombinedImage, Image
-from pipeline.request import request
+from pipeline.request import files, request
 
 COMPILER = "pipeline/probes/bytecode.py"
 NODE_SCRIPT = "dockerfiles/cpu/files/workspace/vllm/run-cluster-node.sh"
@@ -35,12 +35,12 @@ def lock_mode() -> str:
 
 def _lock(config: Config, name: str, image: Image) -> Task:
     mode = lock_mode()
+    paths = tuple(files(name, on_image=isinstance(image, CombinedImage)).values())
 
     def run(run: Run) -> Outputs:
-        from pipeline import lock, lockfile, store
+        from pipeline import lock, store
 
         made = lock.make(name, image, config.root, mode, run.log)
-        paths = lockfile.files(name, on_image=isinstance(image, CombinedImage)).values()
         return {"files": {path: store.digest(config.root / path) for path in paths}, "epoch": made.epoch}
 
     def world(outputs: Outputs) -> tuple[Claim, ...]:
@@ -54,6 +54,7 @@ def _lock(config: Config, name: str, image: Image) -> Task:
         inputs=Inputs(params={"request": request(image)}, code=("pipeline.lock",)),
         run=run,
         world=world,
+        commits=paths,
     )
 
 

@@ -1,6 +1,6 @@
 """A pushed image on the lab's two machines, driven as launch-cluster.sh of every era drives it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,11 +16,20 @@ from pipeline.smoke import Smoked
 PULL_WITHIN = 1800
 
 
-def run(root: Path, digest: str, name: str, image: Image, address: str, repository: str, log: Log) -> Smoked:
+def run(
+    root: Path,
+    digest: str,
+    name: str,
+    image: Image,
+    address: str,
+    repository: str,
+    points: Mapping[str, Sequence[str]],
+    log: Log,
+) -> Smoked:
     """Check the image that the registry at `address` has as `repository`@`digest`.
 
-    The lab that is up is used, or one is brought up and taken down again. Raises as eras.run() and lab.standing(), and
-    ConfigError for a lab of one machine.
+    `points` are what `smoke` found for each point of the launcher contract. The lab that is up is used, or one is
+    brought up and taken down again. Raises as eras.run() and lab.standing(), and ConfigError for a lab of one machine.
     """
     there = lab.machines(root)
     store = there[0].store if there else labengine.STORES[0]
@@ -35,7 +44,9 @@ def run(root: Path, digest: str, name: str, image: Image, address: str, reposito
             Endpoint(name=one.name, docker=_docker(one), address=one.address, image=reference) for one in nodes
         ]
         environment = lab.environment(root)
-        return eras.run(reference, name, image, endpoints, environment, log, substitutions=lab.SUBSTITUTIONS)
+        return eras.run(
+            reference, name, image, endpoints, environment, log, points=points, substitutions=lab.SUBSTITUTIONS
+        )
 
 
 def _docker(machine: Machine) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from pipeline.errors import ConfigError
 from pipeline.lockfile import Lock
 from pipeline.log import Log
 from pipeline.models import CombinedImage, Image
-from pipeline.request import request
+from pipeline.request import files, request
 
 __all__ = ["Lock", "answers", "make", "read", "target"]
 
@@ -81,7 +81,7 @@ def _upgraded(mode: str) -> frozenset[str] | None:
 
 def _old(name: str, root: Path, mode: str) -> Lock | None:
     """The lock as it is; None if there is none, or if it is damaged and all pins may move anyway."""
-    if mode != "frozen" and not (root / lockfile.files(name)["head"]).exists():
+    if mode != "frozen" and not (root / files(name)["head"]).exists():
         return None
     try:
         return read(name, root)

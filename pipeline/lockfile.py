@@ -22,11 +22,11 @@ from pipeline import tree
 from pipeline.debs import Deb
 from pipeline.errors import ConfigError
 from pipeline.reading import Reading
+from pipeline.request import files
 from pipeline.resolve import Wheel
 from pipeline.tree import Place
 
 SCHEMA = 1
-ENDS = {"head": "lock.json", "wheels": "requirements.txt", "interpreter": "interpreter.txt"}
 SUITES = {"3.11": "bookworm", "3.13": "trixie"}
 """Which Debian suite has which Python."""
 DEBS = "# package version architecture sha256 size path-below-the-mirror"
@@ -93,12 +93,6 @@ class Lock:
         python = self.reading.python
         site, scripts = python.site.strip("/"), python.scripts.strip("/")
         return Place(site, scripts.rpartition("/")[0], scripts, python.path)
-
-
-def files(name: str, *, on_image: bool = False) -> dict[str, str]:
-    """The paths of a lock's files below the root, by what they hold."""
-    ends = {**ENDS, **({"reading": "reading.json"} if on_image else {"debs": "debs.txt"})}
-    return {part: f"lockfiles/{name}.{end}" for part, end in ends.items()}
 
 
 def read(name: str, root: Path) -> Lock:
@@ -200,9 +194,11 @@ def _text(root: Path, path: str, name: str) -> str:
     try:
         return (root / path).read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        raise ConfigError(
-            f"{path}: there is no such lock", hint=f"`TANDEM_LOCK= ./doitw lock:{name}` makes it"
-        ) from error
+        if path == files(name)["head"]:
+            hint = f"`TANDEM_LOCK= ./doitw lock:{name}` makes it"
+            raise ConfigError(f"{path}: there is no such lock", hint=hint) from error
+        said = f"{path}: it belongs to a lock, and is not there"
+        raise ConfigError(said, hint=f"restore it, or `./doitw relock {name}`") from error
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from error
 

@@ -17,6 +17,7 @@ from pipeline.tree import Place
 
 # Links of a merged /usr: a folder of that name in a layer would take the link's place.
 MERGED = ("bin", "lib", "lib64", "sbin")
+MOUNTED = ("dev", "proc", "sys")
 JUNK = re.compile(r"(^|/)(__pycache__|\.git|\.DS_Store)(/|$)|\.pyc$|~$")
 
 
@@ -60,7 +61,8 @@ def write(
     laid = {*launching.files, *launching.links} if launching else set()
     if taken := archive.taken(members.keys() - laid, present):
         raise ConfigError(
-            f"dockerfiles/{name}/image.yaml: files, distributions: the base has it already: /{', /'.join(taken[:5])}",
+            f"dockerfiles/{name}/image.yaml: files, distributions: it is in the base or among what is added:"
+            f" /{', /'.join(taken[:5])}",
             hint="nothing inside may change: give it another name, or use another base",
         )
     folders = launching.folders if launching else ()
@@ -103,8 +105,12 @@ def overlay(source: Path, root: Path, where: str) -> None:
         top = path.partition("/")[0]
         if top in MERGED:
             raise ConfigError(f"{where}: {path}: /{top} is a link in the base", hint=f"put it below usr/{top}/")
+        if top in MOUNTED:
+            raise ConfigError(f"{where}: {path}: engines mount something of their own on /{top}")
         if not file.is_symlink() and not file.is_file():
             raise ConfigError(f"{where}: {path}: neither a file nor a link")
+        if (root / path).is_dir():
+            raise ConfigError(f"{where}: {path}: it is a folder in the image", hint="take it out, or name it otherwise")
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, root / path, follow_symlinks=False)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pipeline import engine, inspection, procs, rootview
+from pipeline import dockerconfig, engine, inspection, procs, rootview
 from pipeline.errors import Cancelled, TandemError
 from pipeline.inspection import Configuration
 from pipeline.log import Log, announce, step
@@ -133,16 +133,14 @@ def repository(reference: str) -> str:
 
 def _asked(reference: str) -> Mapping[str, Any]:
     """What the registry says of an image, through the engine (GET /distribution/{name}/json)."""
-    from docker.errors import APIError, DockerException
+    from docker.errors import APIError
 
+    api = engine.client(within=60).api
     try:
-        answer: Mapping[str, Any] = engine.client(within=60).api.inspect_distribution(reference)  # type: ignore[no-untyped-call]
+        with dockerconfig.read():
+            answer: Mapping[str, Any] = api.inspect_distribution(reference)  # type: ignore[no-untyped-call]
     except APIError as error:
         raise _refusal(reference, error) from error
-    except (DockerException, ValueError) as error:
-        raise Unavailable(
-            f"{reference}: Docker's credentials cannot be read: {error}", hint="`docker login`"
-        ) from error
     return answer
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline import sockets
+from pipeline import dockerconfig, sockets
 from pipeline.errors import TandemError
 
 ACCEPT = ", ".join(
@@ -155,13 +155,9 @@ def _found(address: str, path: str, method: str) -> sockets.Answer | None:
 def login(address: str) -> tuple[str, str] | None:
     """Name and password for a registry from Docker's configuration, its credential helpers included."""
     from docker import auth
-    from docker.errors import DockerException
 
-    try:
+    with dockerconfig.read():
         found = auth.load_config().resolve_authconfig(address) or {}
-    except (DockerException, ValueError) as error:
-        said = f"Docker's credentials for {address} cannot be read: {error}"
-        raise TandemError(said, hint=f"`docker login {address}` writes them anew") from error
     name, password = found.get("username") or found.get("Username"), found.get("password") or found.get("Password")
     return (name, password) if name and password else None
 

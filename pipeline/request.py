@@ -1,8 +1,12 @@
-"""What an image asks of its lock, spelled out by hand: a new key of image.yaml does not unsettle old locks."""
+"""What an image asks of its lock, spelled out by hand (a new key of image.yaml does not unsettle old locks); and where
+that lies.
+"""
 
 from typing import Any
 
 from pipeline.models import CombinedImage, DebianImage, Image
+
+ENDS = {"head": "lock.json", "wheels": "requirements.txt", "interpreter": "interpreter.txt"}
 
 
 def request(image: Image) -> dict[str, Any]:
@@ -30,3 +34,9 @@ def _combined(image: CombinedImage) -> dict[str, Any]:
         "constraints": sorted(set(image.python.constraints)),
         "cutoff": image.python.cutoff,
     }
+
+
+def files(name: str, *, on_image: bool = False) -> dict[str, str]:
+    """The paths of a lock's files below the root, by what they hold."""
+    ends = {**ENDS, **({"reading": "reading.json"} if on_image else {"debs": "debs.txt"})}
+    return {part: f"lockfiles/{name}.{end}" for part, end in ends.items()}

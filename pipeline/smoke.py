@@ -179,9 +179,7 @@ def _inside(
 
 def _report(image_name: str, reference: str, image: Image, verdicts: list[Verdict]) -> Json:
     """The report: no times, so that two runs of one image say the same."""
-    checks = {
-        verdict.check: {"outcome": verdict.outcome.value, "details": list(verdict.details)} for verdict in verdicts
-    }
+    checks = {verdict.check: verdict.as_json() for verdict in verdicts}
     return {"image": image_name, "reference": reference, "platform": image.platform, "checks": checks}
 
 

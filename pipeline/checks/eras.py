@@ -7,11 +7,12 @@ unless the operator's own docker arguments bring one; the verdict says so.
 
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pipeline import procs
 from pipeline.checks import launches
+from pipeline.checks.contract import POINTS
 from pipeline.checks.field import Field, prepared
 from pipeline.checks.launches import Terms
 from pipeline.checks.ray import ERRORS, TOO_SLOW, read_status
@@ -23,6 +24,7 @@ from pipeline.models import Image
 from pipeline.smoke import Smoked, SmokeError, table
 
 ATTEMPTS = 3
+DIFFERS = ": launchers refuse"
 NODES = 2
 READY_WITHIN = {False: 60, True: 900}
 """Seconds until `ray status` shows what it should: 30 tries, 2 s apart, as launchers have it; and with an emulator."""
@@ -51,26 +53,30 @@ def run(
     environment: Mapping[str, str],
     log: Log,
     *,
+    points: Mapping[str, Sequence[str]] | None = None,
     arguments: Sequence[str] = (),
     substitutions: Sequence[str] = (),
 ) -> Smoked:
     """Check an image, which two machines (the head first) have already, under the launcher of every era.
 
-    `environment` is laid over this process's for docker; `arguments` are the operator's own for every `docker run`;
-    `substitutions` say what the machines are not. Raises SmokeError once all eras have run, HostError for machines that
-    cannot take part or keep images in unlike stores, TandemError for one without the image, Cancelled.
+    `points` are what the check `launcher` found for each point of the contract (contract.by_point), to which one Id on
+    both machines is added. `environment` is laid over this process's for docker; `arguments` are the operator's own for
+    every `docker run`; `substitutions` say what the machines are not. Raises SmokeError once all eras have run,
+    HostError for machines that cannot take part or keep images in unlike stores, TandemError for one without the image,
+    Cancelled.
     """
     with prepared(machines, environment, image.workdir, arguments, substitutions, log) as field:
         for substitution in field.substitutions:
             announce(log, f"in another's place: {substitution}")
-        verdicts = [check(name, field, log) for name in ERAS]
+        eras = [check(name, field, log) for name in ERAS]
+    verdicts = [*_points(points or {}, eras), *eras]
     report = {
         "image": image_name,
         "reference": reference,
         "platform": image.platform,
         "machines": [machine.name for machine in machines],
         "substitutions": list(field.substitutions),
-        "checks": {v.check: {"outcome": v.outcome.value, "details": list(v.details)} for v in verdicts},
+        "checks": {verdict.check: verdict.as_json() for verdict in verdicts},
     }
     for line in table(verdicts):
         announce(log, line)
@@ -85,6 +91,13 @@ def run(
             hint="the emulator crashed, which says nothing about the image: run it again" if crashed else "",
         )
     return Smoked(reference, report)
+
+
+def _points(points: Mapping[str, Sequence[str]], eras: Sequence[Verdict]) -> Iterator[Verdict]:
+    """A verdict for each point of the contract; one Id on both machines is what era D has looked at."""
+    differs = [words for verdict in eras for words in verdict.details if DIFFERS in words]
+    for number, faults in points.items():
+        yield judge(f"point {number}", [*faults, *(differs if number == "1" else ())], POINTS[int(number)])
 
 
 def check(name: str, field: Field, log: Log) -> Verdict:
@@ -140,7 +153,7 @@ def _era_d(field: Field, log: Log) -> str:
     ids = [s.must(launches.identity(t.image), "no image").splitlines()[-1] for s, t in field.pairs()]
     if len(set(ids)) > 1:
         names = [station.endpoint.name for station in field.stations]
-        raise Fault(f"{names[0]} has the image as {ids[0]}, {names[1]} as {ids[1]}: launchers refuse; pull one digest")
+        raise Fault(f"{names[0]} has the image as {ids[0]}, {names[1]} as {ids[1]}{DIFFERS}; pull one digest")
     _ray_nodes("D", field, log)
     for station, terms in field.pairs():
         _without_ray(field, station, terms)

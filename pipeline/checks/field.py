@@ -9,6 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 from pipeline.checks.boxes import INSIDE, PROBES
+from pipeline.checks.contract import PORTS
 from pipeline.checks.launches import NOFILE, Terms
 from pipeline.checks.stations import OURS, Endpoint, Fault, Station, last
 from pipeline.errors import HostError, TandemError
@@ -181,18 +182,24 @@ def _shim(station: Station, tidying: ExitStack) -> tuple[str, ...]:
 def _facts(station: Station, extra: Sequence[str], notes: list[str]) -> dict[str, Any]:
     """What the probe says of a machine. Raises HostError where the image cannot run it, or the address is not there."""
     name, address = station.endpoint.name, station.endpoint.address
+    ports = [str(port) for port in PORTS]
     program = (PROBES / "machine_facts.py").read_text(encoding="utf-8")
     words = ["--rm", "--network", "host", "--entrypoint=", *extra, station.endpoint.image, "python3", "-c", program]
-    said = station.docker(["run", "--ulimit", f"nofile={NOFILE}", *words, address])
+    said = station.docker(["run", "--ulimit", f"nofile={NOFILE}", *words, address, *ports])
     raised = said.status == 0
     if not raised:
-        said = station.docker(["run", *words, address])
+        said = station.docker(["run", *words, address, *ports])
     found = FACTS.search(said.text)
     if said.status != 0 or found is None:
         raise HostError(f"{name}: a container of the image cannot say what the machine has: {last(said.text)}")
     facts: dict[str, Any] = json.loads(found[1])
     if not facts["interface"]:
         raise HostError(f"{name}: no interface has {address}", hint="give the address on the cluster's network")
+    if facts["taken"]:
+        raise HostError(
+            f"{name}: something listens on {', '.join(map(str, facts['taken']))} already, and launchers do not look",
+            hint=f"stop what has them: launchers use {', '.join(ports)}",
+        )
     if not raised:
         notes.append(
             f"--ulimit nofile={NOFILE} is {facts['nofile']} on {name}, whose hard limit is lower and cannot be raised"

@@ -3,12 +3,13 @@
 import posixpath
 import shlex
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from pipeline.checks.answers import ATTEMPTS, Answer, crashed
 from pipeline.checks.boxes import INSIDE, Box, BoxError, Said, Yard
 from pipeline.checks.consistency import REQUIREMENTS
+from pipeline.checks.contract import Fault, by_point
 from pipeline.checks.node_script import script_faults
 from pipeline.checks.python import installed
 from pipeline.checks.verdict import Verdict, crash_verdict, emulator_crashed, judge
@@ -24,26 +25,29 @@ WAIVED = ("earlyoom", "git", "curl", "patch")
 """The tools that smoke.without may name."""
 QUESTIONS = ("import:vllm", *(f"library:{name}" for name in LIBRARIES), "serve-options", "ray-options", "dashboard")
 COREUTILS = ("sleep", "mkdir", "touch", "chmod", "cat", "rm", "grep", "sed")
+OF_TOOL = {**dict.fromkeys(("ray", "vllm", "python3", "git"), 6), "curl": 8, "patch": 8, "earlyoom": 9}
+"""The points of the contract that ask for programs; all others are of the third."""
+WRITABLE = {"/root": 3, "/tmp": 3, "/workspace": 5}
 TOOLS = ("ray", "vllm", "python3", "git", "curl", "patch", "earlyoom")
 
 
-def inspect_faults(about: Mapping[str, Any], platform: str) -> list[str]:
+def inspect_faults(about: Mapping[str, Any], platform: str) -> list[Fault]:
     """What the image's own description shows; `about` is the engine's."""
     config = about["Config"] or {}
     is_platform = f"{about['Os']}/{about['Architecture']}"
     faults = []
     if is_platform != platform:
-        faults.append(f"the image is for {is_platform}, but image.yaml says {platform}")
+        faults.append((1, f"the image is for {is_platform}, but image.yaml says {platform}"))
     if config.get("User") not in (None, "", "root", "0", "0:0", "root:root"):
-        faults.append(f"USER is {config['User']}: launchers write /root/.bashrc, so it must be root")
+        faults.append((3, f"USER is {config['User']}: launchers write /root/.bashrc, so it must be root"))
     for entry in config.get("Env") or []:
         name = entry.partition("=")[0]
         if of_a_node(name):
-            faults.append(f"{entry!r} is baked into ENV: it differs from node to node, and the launcher sets it")
+            faults.append((10, f"{entry!r} is baked into ENV: it differs from node to node, and the launcher sets it"))
     return faults
 
 
-def entrypoint_faults(yard: Yard, about: Mapping[str, Any]) -> list[str]:
+def entrypoint_faults(yard: Yard, about: Mapping[str, Any]) -> list[Fault]:
     """Whether an ENTRYPOINT hands over to the command it is given; the launcher of the first eras keeps it."""
     entrypoint = (about["Config"] or {}).get("Entrypoint") or []
     if not entrypoint or entrypoint == [""]:
@@ -54,8 +58,8 @@ def entrypoint_faults(yard: Yard, about: Mapping[str, Any]) -> list[str]:
         with yard.box("entrypoint", entrypoint=True) as box:
             runs = _first_process(box)
     except BoxError as error:
-        return [f"{said}: {error}; {remedy}"]
-    return [f"{said} ignores the command it is given: `sleep infinity` {runs}; {remedy}"] if runs else []
+        return [(2, f"{said}: {error}; {remedy}")]
+    return [(2, f"{said} ignores the command it is given: `sleep infinity` {runs}; {remedy}")] if runs else []
 
 
 def _first_process(box: Box) -> str:
@@ -92,7 +96,7 @@ def verdict(
     facts: Mapping[str, str],
     said: Said,
     answers: Mapping[str, Answer],
-    earlier: list[str],
+    earlier: Sequence[Fault],
     workdir: str,
     without: Collection[str] = (),
 ) -> Verdict:
@@ -101,9 +105,9 @@ def verdict(
         return crash_verdict(NAME, "launcher_facts.sh", ATTEMPTS)
     if verdict := crashed(NAME, answers, QUESTIONS):
         return verdict
-    faults = [*earlier]
+    faults: list[Fault] = [*earlier]
     if "uid" not in facts:
-        faults.append(f"bash does not run in the image: {said.text.strip()[-300:] or said.status}")
+        faults.append((3, f"bash does not run in the image: {said.text.strip()[-300:] or said.status}"))
     else:
         faults += [
             *_user_faults(facts, workdir),
@@ -111,42 +115,45 @@ def verdict(
             *_path_faults(facts, answers["import:vllm"]),
         ]
         asked = answers.get(REQUIREMENTS, Answer()).value or {"python": ""}
-        faults += [*_ray_faults(facts, installed(answers, "ray"), asked["python"]), *script_faults(facts)]
+        faults += _ray_faults(facts, installed(answers, "ray"), asked["python"])
+        faults += [(4, words) for words in script_faults(facts)]
         if said.status != 0:
-            faults.append(f"the shell probe ended with {said.status}: {said.text.strip()[-300:]}")
+            faults.append((3, f"the shell probe ended with {said.status}: {said.text.strip()[-300:]}"))
     faults += _answer_faults(answers, without)
     found = "an unmodified launch-cluster.sh of any era can drive it"
-    return judge(NAME, faults, f"{found}, without {', '.join(without)}" if without else found)
+    words = [words for _, words in faults]
+    return judge(NAME, words, f"{found}, without {', '.join(without)}" if without else found, by_point(faults))
 
 
-def _user_faults(facts: Mapping[str, str], workdir: str) -> Iterator[str]:
+def _user_faults(facts: Mapping[str, str], workdir: str) -> Iterator[Fault]:
     if facts["uid"] != "0":
-        yield f"commands run as user {facts['uid']}, not as root"
+        yield 3, f"commands run as user {facts['uid']}, not as root"
     if facts["home"] != "/root":
-        yield f"HOME is {facts['home'] or 'not set'}, not /root, whose .bashrc launchers read: set it in env:"
+        yield 3, f"HOME is {facts['home'] or 'not set'}, not /root, whose .bashrc launchers read: set it in env:"
     if facts["workdir"] != workdir:
-        yield f"WORKDIR is {facts['workdir']}, but image.yaml says {workdir}"
+        yield 4, f"WORKDIR is {facts['workdir']}, but image.yaml says {workdir}"
     folders = [name.removeprefix("writable:") for name, value in facts.items() if name.startswith("writable:")]
     for folder in folders:
         if facts[f"writable:{folder}"] != "yes":
-            yield f"{folder} is missing or cannot be written to"
+            yield WRITABLE.get(folder, 4), f"{folder} is missing or cannot be written to"
 
 
-def _tool_faults(facts: Mapping[str, str], without: Collection[str]) -> Iterator[str]:
+def _tool_faults(facts: Mapping[str, str], without: Collection[str]) -> Iterator[Fault]:
     for tool in (*COREUTILS, *TOOLS):
         if not facts.get(f"tool:{tool}") and tool not in without:
             remedy = f", or say smoke: {{without: [{tool}]}}" if tool in WAIVED else ""
-            yield f"{tool} is not on the PATH of `docker exec … bash -c`: add it, or its folder to PATH in env:{remedy}"
+            words = f"{tool} is not on the PATH of `docker exec … bash -c`: add it, or its folder to PATH in env:"
+            yield OF_TOOL.get(tool, 3), words + remedy
     if not facts.get("tool:uv") and not facts.get("tool:pip") and "uv" not in without:
-        yield "neither uv nor pip is on PATH: mods of the launcher install packages with one of them: require uv"
+        yield 8, "neither uv nor pip is on PATH: mods of the launcher install packages with one of them: require uv"
     for tool in ("ray", "vllm"):
         if broken := facts.get(f"broken:{tool}"):
-            yield f"{tool} cannot start: its first line is {broken!r}, and that interpreter is not in the image"
+            yield 6, f"{tool} cannot start: its first line is {broken!r}, and that interpreter is not in the image"
     if facts["rdma-core"] != "yes" and RDMA not in without:
-        yield "rdma-core is not in the image: add it to the packages of its base, or say smoke: {without: [rdma]}"
+        yield 9, "rdma-core is not in the image: add it to the packages of its base, or say smoke: {without: [rdma]}"
 
 
-def _ray_faults(facts: Mapping[str, str], imported: str, python: str) -> Iterator[str]:
+def _ray_faults(facts: Mapping[str, str], imported: str, python: str) -> Iterator[Fault]:
     """A `ray` on PATH that is not the Ray that Python imports; facts name them in the order of PATH."""
     rays = {name.removeprefix("ray:"): said.split("/", 1) for name, said in facts.items() if name.startswith("ray:")}
     first, (version, under) = next(iter(rays.items()), ("", ("", "")))
@@ -154,32 +161,36 @@ def _ray_faults(facts: Mapping[str, str], imported: str, python: str) -> Iterato
         known = [
             f"{path} ({' under Python '.join(filter(None, said)) or 'version unknown'})" for path, said in rays.items()
         ]
-        yield (
+        words = (
             f"{len(rays)} `ray` on PATH, {', '.join(known)}: {first} comes first, but Python {python} imports Ray"
             f" {imported}, and a cluster of one is not joined by the other (`Version mismatch`): put the folder of the"
             " right one first on PATH in env:, or take the other away"
         )
+        yield 7, words
 
 
-def _path_faults(facts: Mapping[str, str], vllm: Answer) -> Iterator[str]:
+def _path_faults(facts: Mapping[str, str], vllm: Answer) -> Iterator[Fault]:
     wanted = "/usr/local/lib/python3.12/dist-packages"
     if not facts["vllm312"]:
-        yield f"{wanted}/vllm is not there, where mods of the launcher patch it: link that folder to the real one"
+        yield 8, f"{wanted}/vllm is not there, where mods of the launcher patch it: link that folder to the real one"
     elif not vllm.error and posixpath.dirname(vllm.value["real"]) != facts["vllm312"]:
-        yield f"{wanted}/vllm is {facts['vllm312']}, but Python imports {vllm.value['real']}"
+        yield 8, f"{wanted}/vllm is {facts['vllm312']}, but Python imports {vllm.value['real']}"
     for name, content in facts.items():
         if name.startswith("hidden:") and content:
-            yield f"{name.removeprefix('hidden:')} holds {content[:80]}: the launcher mounts a folder over it"
+            yield 11, f"{name.removeprefix('hidden:')} holds {content[:80]}: the launcher mounts a folder over it"
 
 
-def _answer_faults(answers: Mapping[str, Answer], without: Collection[str]) -> Iterator[str]:
+def _answer_faults(answers: Mapping[str, Answer], without: Collection[str]) -> Iterator[Fault]:
     for name, package in LIBRARIES.items():
         if (error := answers[f"library:{name}"].error) and RDMA not in without:
             remedy = f"add {package} to the packages of the base, or say smoke: {{without: [rdma]}}"
-            yield f"{name} does not load ({error}): {remedy}"
+            yield 9, f"{name} does not load ({error}): {remedy}"
     if error := answers["serve-options"].error:
-        yield f"`vllm serve` does not take --nnodes --node-rank --master-addr --master-port --headless: {error}"
+        yield 12, f"`vllm serve` does not take --nnodes --node-rank --master-addr --master-port --headless: {error}"
     if error := answers["ray-options"].error:
-        yield f"`ray start` does not take the options that launchers give it: {error}"
+        yield 13, f"`ray start` does not take the options that launchers give it: {error}"
     if error := answers["dashboard"].error:
-        yield f"Ray's dashboard is not there ({error}): require ray[default]; ray[cgraph] does not bring its packages"
+        yield (
+            7,
+            f"Ray's dashboard is not there ({error}): require ray[default]; ray[cgraph] does not bring its packages",
+        )

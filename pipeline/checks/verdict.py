@@ -1,8 +1,9 @@
 """What a check says of an image."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 EMULATOR_SIGNALS = (4, 6, 11)
 EMULATOR_WORDS = "uncaught target signal"
@@ -18,16 +19,22 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One check's result: what was found if it is ok, else each fault with its remedy."""
+    """One check's result: what was found if it is ok, else each fault with its remedy; `parts` are its own, if any."""
 
     check: str
     outcome: Outcome
     details: tuple[str, ...]
+    parts: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """What a report holds of it."""
+        parts = {"points": {part: list(faults) for part, faults in self.parts.items()}} if self.parts else {}
+        return {"outcome": self.outcome.value, "details": list(self.details), **parts}
 
 
-def judge(check: str, faults: Sequence[str], found: str) -> Verdict:
+def judge(check: str, faults: Sequence[str], found: str, parts: Mapping[str, Sequence[str]] | None = None) -> Verdict:
     """`failed` with the faults if there are any, else `ok` with what was found."""
-    return Verdict(check, Outcome.FAILED, tuple(faults)) if faults else Verdict(check, Outcome.OK, (found,))
+    return Verdict(check, Outcome.FAILED if faults else Outcome.OK, tuple(faults) or (found,), parts or {})
 
 
 def emulator_crashed(status: int | None, text: str) -> bool:

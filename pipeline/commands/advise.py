@@ -13,7 +13,7 @@ from pipeline.commands.places import chosen, root
 from pipeline.commands.shown import Shown
 from pipeline.commands.writing import created, rewritten
 from pipeline.config import Config
-from pipeline.errors import ConfigError, Exit
+from pipeline.errors import ConfigError, Exit, TandemError
 from pipeline.host import ELF
 from pipeline.models import Additions, Combine, CombinedImage
 from pipeline.nearest import nearest
@@ -126,6 +126,11 @@ def _looked(
     if not options["quick"] and model.vllm is not None:
         model = advising.with_registry(model, architectures, here, log)
         architectures = sides.wanted(model, cluster, image.smoke.architectures)
+    if not architectures and not model.knows:
+        raise TandemError(
+            f"no registry of models was found in vLLM {model.version or '(none)'} of {both.model_from}",
+            hint="use an image that knows the model, or say what is wanted by --architecture CLASS",
+        )
     bases = {side.reference: side for side in (cluster, model) if not sides.unusable(side, architectures)}
     tried = {name: advising.tried(side, _additions(asked, side), asked.origin, log) for name, side in bases.items()}
     later = None if options["quick"] else advising.later(model, cluster, log)

@@ -1,4 +1,4 @@
-"""Which tasks a git change touches: by the files, modules and parameters that they declare, and then downstream."""
+"""Which tasks a git change touches: by the files, modules, parameters and results that they declare, and downstream."""
 
 import os
 import stat
@@ -32,7 +32,7 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class Touched:
-    """A task, the inputs of it that changed, and the touched tasks upstream of it."""
+    """A task, what of its inputs and committed results changed, and the touched tasks upstream of it."""
 
     task: str
     inputs: tuple[str, ...]
@@ -76,7 +76,8 @@ def affected(graph: Graph, since: Change) -> list[Touched]:
     with _ghosts(since) as ghosts:
         for name in graph.order():
             task = graph.tasks[name]
-            inputs = [*_inputs(graph, task.inputs, since, ghosts), *before(name)]
+            results = [f"file:{path}" for path in task.commits if path in since.paths]
+            inputs = [*_inputs(graph, task.inputs, since, ghosts), *results, *before(name)]
             upstream = tuple(need for need in task.needs if need in found)
             if inputs or upstream:
                 found[name] = Touched(task=name, inputs=tuple(dict.fromkeys(inputs)), upstream=upstream)

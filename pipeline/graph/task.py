@@ -54,7 +54,8 @@ class Task:
     `needs` are upstream tasks whose outputs' digest is an input; `after` is order only. `restore` makes an
     earlier record's claims true again without redoing the work, or raises TandemError if it cannot. A `lazy` task
     makes what only its consumers read: if that is gone, it is made again when one of them runs, not before. Results
-    of a `shared` task may come from another checkout.
+    of a `shared` task may come from another checkout. `commits` are files below the root that it makes and that are
+    committed: a change of them is one of its result.
     """
 
     name: str
@@ -67,3 +68,4 @@ class Task:
     restore: Callable[[Run, Outputs], None] | None = None
     lazy: bool = False
     shared: bool = False
+    commits: tuple[str, ...] = ()

@@ -1,6 +1,6 @@
 """Says of a machine what a launcher's operator would: the interface with an address, RDMA devices, the file limit.
 
-Runs in a container with the machine's network; the address is the first argument.
+Runs in a container with the machine's network; the address is the first argument, ports to look at are the others.
 """
 
 import fcntl
@@ -24,17 +24,29 @@ def address(interface: str) -> str:
             return ""
 
 
-def main(wanted: str) -> None:
+def taken(port: int) -> bool:
+    """Whether something of the machine listens on a port already."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return True
+        return False
+
+
+def main(wanted: str, ports: list[str]) -> None:
     """Print the facts as one line of JSON."""
     interfaces = [name for _, name in socket.if_nameindex()]
     devices = Path("/sys/class/infiniband")
     facts = {
         "interface": next((name for name in interfaces if address(name) == wanted), ""),
         "rdma": sorted(path.name for path in devices.iterdir()) if devices.is_dir() else [],
+        "taken": [port for port in map(int, ports) if taken(port)],
         "nofile": resource.getrlimit(resource.RLIMIT_NOFILE)[1],
     }
     print("@@machine " + json.dumps(facts))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], sys.argv[2:])

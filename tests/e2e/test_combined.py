@@ -3,7 +3,9 @@
 import json
 import os
 import shutil
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import yaml
@@ -12,6 +14,7 @@ from pipeline import cluster as clusters
 from pipeline import engine, lockfile, registry
 from pipeline.log import NullLog
 from tests import standins
+from tests.docker.test_reader import make
 from tests.e2e.conftest import Project, free_port
 
 pytestmark = pytest.mark.timeout(3600)
@@ -19,13 +22,16 @@ CLUSTER = f"combined-{os.getpid()}"
 
 
 @pytest.fixture(scope="module")
-def combined(project: Project, monkeypatch_module: pytest.MonkeyPatch) -> Iterator[Project]:
+def combined(
+    project: Project, monkeypatch_module: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Project]:
     """The copy whose gb10 is on a stand-in, after `doit deploy:combined` has ended well."""
     # A lock that CI would not make: the stand-in's place in a registry is another in each run.
     monkeypatch_module.setenv("TANDEM_LOCK", "")
     assert project.doit("registry").returncode == 0
     folder = project.root / "dockerfiles" / "gb10"
-    model, cluster = (make(project.registry, NullLog()) for make in (standins.hellohal, standins.vllm_node))
+    model, cluster = (made(project.registry, NullLog()) for made in (standins.hellohal, standins.vllm_node))
+    model = _among_others(project.registry, model, tmp_path_factory.mktemp("other"))
     image = yaml.safe_load((folder / "image.yaml").read_text())
     del image["base"], image["python"]
     image["combine"] = {"model_from": model, "cluster_from": cluster}
@@ -53,6 +59,15 @@ def monkeypatch_module() -> Iterator[pytest.MonkeyPatch]:
         yield patch
 
 
+def _among_others(address: str, image: str, scratch: Path) -> str:
+    """The image as one platform of two under a tag, as most that people publish are; NAME:TAG."""
+    other, both = f"{address}/standin/other:1", f"{address}/standin/model:1"
+    make(scratch, other, "linux/amd64", "FROM scratch\nADD root.tar /\n")
+    argv = ["docker", "buildx", "imagetools", "create", "--tag", both, image, other]
+    subprocess.run(argv, check=True, capture_output=True)
+    return both
+
+
 def _add_cluster(project: Project) -> None:
     file = project.root / "pipeline.local.yaml"
     local = yaml.safe_load(file.read_text())
@@ -77,7 +92,7 @@ def test_the_image_yaml_that_works_was_written_into_what_was_there(combined: Pro
     text = (combined.root / "dockerfiles/gb10/image.yaml").read_text()
     assert text.startswith("# what a person wrote\n")
     image = yaml.safe_load(text)
-    assert "/standin/hellohal" in image["base"]["image"]
+    assert "/standin/model@" in image["base"]["image"]
     assert "@sha256:" in image["base"]["image"]
     assert image["python"]["requirements"] == ["ray[default]", "uv"]
     assert image["smoke"]["without"] == ["earlyoom"]
@@ -98,6 +113,9 @@ def test_every_layer_of_the_base_is_as_it_was(combined: Project) -> None:
     made = registry.manifest(combined.registry, "tandem/gb10", combined.record("push:gb10")["digest"])
     assert base is not None
     assert made is not None
+    (digest,) = (one["digest"] for one in base.value["manifests"] if one["platform"]["architecture"] == "arm64")
+    base = registry.manifest(combined.registry, repository, digest)
+    assert base is not None
     layers = [layer["digest"] for layer in base.value["layers"]]
     assert [layer["digest"] for layer in made.value["layers"]][: len(layers)] == layers
 

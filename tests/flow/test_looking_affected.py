@@ -29,6 +29,24 @@ def test_an_edited_file_touches_the_task_that_declares_it_and_what_is_downstream
     assert (tasks["third:x"]["inputs"], tasks["third:x"]["upstream"]) == ([], ["second:x"])
 
 
+COMMITTED = """
+
+from dataclasses import replace
+
+GRAPH.tasks["first:x"] = replace(GRAPH.tasks["first:x"], commits=("made.lock",))
+"""
+
+
+def test_an_edit_of_what_a_task_has_made_and_somebody_committed_touches_the_task(project: Looking) -> None:
+    project.write("dodo.py", (project.root / "dodo.py").read_text() + COMMITTED)
+    project.write("made.lock", "1")
+    project.commit()
+    project.write("made.lock", "2")
+    tasks = project.tasks("affected")
+    assert list(tasks) == ["first:x", "second:x", "third:x"]
+    assert tasks["first:x"]["inputs"] == ["file:made.lock"]
+
+
 def stage(project: Looking) -> None:
     project.write("in.txt", "changed")
     project.git("add", "in.txt")

@@ -307,3 +307,11 @@ def test_models_with_heads_come_first_and_each_before_its_heads() -> None:
     assert sides.foremost(sorted(known), known) == [
         "GlmOcrForConditionalGeneration", "GlmOcrMTPModel", "Z5ForCausalLM", "Z5MTP", "A",
     ]  # fmt: skip
+
+
+def test_a_side_without_a_registry_is_no_reason_to_call_anything_needless() -> None:
+    cluster = Side("node@sha256:0", reading(VLLM_14, architectures={}))
+    found = advised(cluster=cluster)
+    for key in ("files", "transformers", "cluster-alone"):
+        assert found[key].outcome is Outcome.NO
+        assert "no registry of models was found in vLLM 0.14" in said(found[key])

@@ -143,6 +143,17 @@ def test_files_may_not_take_the_place_of_a_link_of_the_base(tmp_path: Path, top:
     assert f"usr/{top}/" in caught.value.hint
 
 
+@pytest.mark.parametrize(
+    ("path", "said"), [("usr", "usr: it is a folder in the image"), ("proc/x", "engines mount something")]
+)
+def test_files_that_would_be_lost_are_refused(tmp_path: Path, path: str, said: str) -> None:
+    file = tmp_path / "files" / path
+    file.parent.mkdir(parents=True)
+    file.touch()
+    with pytest.raises(ConfigError, match=said):
+        written(tmp_path, image(files="files"))
+
+
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="files: nowhere: no such folder"):
         written(tmp_path, image(files="nowhere"))

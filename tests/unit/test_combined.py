@@ -235,7 +235,7 @@ def test_a_file_of_ours_may_not_take_the_place_of_one_of_the_base(tmp_path: Path
     (place / "passwd").touch()
     image = CombinedImage(base=IMAGE.base, files="files")
     into, scratch = tmp_path / "own.tar", tmp_path / "scratch"
-    with pytest.raises(ConfigError, match="the base has it already: /etc/passwd"):
+    with pytest.raises(ConfigError, match="it is in the base or among what is added: /etc/passwd"):
         own.write("gb10", image, LOCK, tmp_path, tuple, scratch, into, None, {"etc/passwd": "f", "etc": "d"})
 
 

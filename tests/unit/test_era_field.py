@@ -34,7 +34,9 @@ class Told(Station):
 
 
 def facts(**changed: Any) -> str:
-    return "noise\n@@machine " + json.dumps({"interface": "eth0", "rdma": [], "nofile": 1048576, **changed})
+    return "noise\n@@machine " + json.dumps(
+        {"interface": "eth0", "rdma": [], "nofile": 1048576, "taken": [], **changed}
+    )
 
 
 def terms(*said: str | Said) -> tuple[Any, list[str]]:
@@ -116,3 +118,9 @@ def test_two_machines_are_needed() -> None:
         field.prepared([one], {}, "/workspace/vllm", (), (), NullLog()),
     ):
         pass
+
+
+def test_ports_that_something_has_are_named_before_anything_starts() -> None:
+    with pytest.raises(HostError, match="spark-2: something listens on 6379, 8000 already") as caught:
+        terms(facts(), facts(taken=[6379, 8000]))
+    assert "29501" in caught.value.hint

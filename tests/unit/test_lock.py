@@ -12,7 +12,7 @@ from pipeline.errors import ConfigError
 from pipeline.lockfile import Lock
 from pipeline.log import NullLog
 from pipeline.models import DebianBase, DebianImage, Python
-from pipeline.request import request
+from pipeline.request import files, request
 from pipeline.resolve import Wheel
 
 HEX = "0123456789abcdef" * 4
@@ -118,7 +118,7 @@ def test_a_package_that_is_not_locked_cannot_be_upgraded(root: Path) -> None:
 
 @pytest.mark.parametrize("part", ["wheels", "debs", "interpreter"])
 def test_a_file_that_was_not_written_with_its_lock_is_noticed(root: Path, part: str) -> None:
-    path = root / lockfile.files("tiny")[part]
+    path = root / files("tiny")[part]
     path.write_text(path.read_text().replace(HEX, HEX.replace("0", "1")))
     with pytest.raises(ConfigError, match=path.name):
         lock.read("tiny", root)
@@ -198,3 +198,10 @@ def test_what_is_no_requirement_is_refused_before_anything_runs(item: str) -> No
     )
     with pytest.raises(ConfigError, match=r"image\.yaml: python\.requirements: "):
         resolve.wheels(asked, NullLog())
+
+
+def test_a_part_of_a_lock_that_is_gone_is_told_from_a_lock_that_never_was(root: Path) -> None:
+    (root / "lockfiles" / "tiny.requirements.txt").unlink()
+    with pytest.raises(ConfigError, match="it belongs to a lock, and is not there") as caught:
+        lock.read("tiny", root)
+    assert "relock tiny" in caught.value.hint

@@ -114,7 +114,7 @@ def test_a_crash_of_the_emulator_in_the_shell_probe_is_its_own_outcome() -> None
 
 def test_an_image_without_bash_says_so_beside_the_other_faults() -> None:
     said = Said(127, 'exec: "bash": executable file not found in $PATH')
-    found = launcher.verdict({}, said, good_answers(), ["USER is app"], "/workspace/vllm")
+    found = launcher.verdict({}, said, good_answers(), [(3, "USER is app")], "/workspace/vllm")
     assert found.details[0] == "USER is app"
     assert "executable file not found" in found.details[1]
 
@@ -132,12 +132,12 @@ def about(**config: Any) -> dict[str, Any]:
 def test_platform_user_and_environment_are_seen_from_outside() -> None:
     assert launcher.inspect_faults(about(User="root", Env=["PATH=/bin"]), "linux/arm64") == []
     (wrong,) = launcher.inspect_faults(about(), "linux/amd64")
-    assert wrong == "the image is for linux/arm64, but image.yaml says linux/amd64"
+    assert wrong == (1, "the image is for linux/arm64, but image.yaml says linux/amd64")
     (user,) = launcher.inspect_faults(about(User="app"), "linux/arm64")
-    assert user.startswith("USER is app")
+    assert user[1].startswith("USER is app")
     baked = ["VLLM_HOST_IP=10.0.0.1", "NCCL_SOCKET_IFNAME=enp1s0", "RAY_memory_monitor_refresh_ms=0", "NCCL_DEBUG=WARN"]
     faults = launcher.inspect_faults(about(Env=baked), "linux/arm64")
-    assert [fault.split("'")[1] for fault in faults] == baked[:3]
+    assert [(point, words.split("'")[1]) for point, words in faults] == [(10, entry) for entry in baked[:3]]
 
 
 STATUS = """
@@ -205,3 +205,13 @@ def test_the_same_ray_under_another_python_is_named_too() -> None:
 def test_of_two_rays_the_right_one_first_is_fine_and_so_is_one_that_does_not_speak() -> None:
     for rays in ([NEW, OLD], [("/usr/bin/ray", "/")], [("/usr/bin/ray", "2.60.0/")], []):
         assert "an unmodified launch-cluster.sh" in of_rays(*rays)[0]
+
+
+def test_every_fault_belongs_to_one_of_the_fourteen_points() -> None:
+    good = verdict({})
+    assert list(good.parts) == [str(number) for number in range(1, 15)]
+    assert not any(good.parts.values())
+    bad = verdict({"tool:patch": "", "writable:/workspace": "no"}, {"dashboard": Answer(error="gone")})
+    assert {point for point, faults in bad.parts.items() if faults} == {"5", "7", "8"}
+    assert sorted(words for faults in bad.parts.values() for words in faults) == sorted(bad.details)
+    assert good.as_json()["points"]["14"] == []

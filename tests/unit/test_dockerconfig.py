@@ -1,0 +1,45 @@
+"""The docker client's own settings, damaged in every way that people and tools have found."""
+
+from pathlib import Path
+
+import pytest
+
+from pipeline import dockerconfig, registry
+from pipeline.errors import TandemError
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{bad",
+        "[]",
+        '{"auths": {"127.0.0.1:5000": {"auth": "!!!"}}}',
+        '{"auths": {"127.0.0.1:5000": {"auth": 5}}}',
+        '{"auths": {"127.0.0.1:5000": "x"}}',
+        '{"HttpHeaders": 5}',
+    ],
+)
+def test_what_cannot_be_read_is_one_message_that_names_the_file(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.json").write_text(text)
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    with pytest.raises(TandemError, match=rf"{tmp_path}/config\.json, the docker client's own settings") as caught:
+        dockerconfig.refuse_unreadable()
+    assert "docker login" in caught.value.hint
+
+
+def test_a_helper_that_is_no_name_is_found_when_a_login_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.json").write_text('{"credsStore": 5}')
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    with pytest.raises(TandemError, match=r"config\.json"):
+        registry.login("127.0.0.1:5000")
+
+
+def test_no_settings_are_fine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    dockerconfig.refuse_unreadable()
+    assert registry.login("127.0.0.1:5000") is None
