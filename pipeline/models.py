@@ -36,7 +36,9 @@ Reference = Annotated[
         "an image's name as docker pull takes it: lower case, without https://, and with a tag or a digest (NAME:TAG)",
     ),
 ]
-Absolute = Annotated[str, worded(r"^/[^\0\n]*$", "an absolute path, as in /workspace")]
+Absolute = Annotated[
+    str, worded(r"^/$|^(/(?!\.\.?(/|$))[^/\0\n]+)+/?$", "an absolute path without . and .., as in /workspace")
+]
 Positive = Annotated[int, Meta(ge=1)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
 

@@ -39,6 +39,7 @@ def write(
     ConfigError that names the key and what it points to.
     """
     check_aliases(name, image, locked)
+    refuse_known(name, image, locked, folder)
     root, place = scratch / "own", locked.place
     site = root / place.site
     site.mkdir(parents=True)
@@ -58,6 +59,12 @@ def write(
     members = {
         path.relative_to(root).as_posix(): path for path in root.rglob("*") if path.is_symlink() or path.is_file()
     }
+    folders = launching.folders if launching else ()
+    if archive.taken([f"{folder}/x" for folder in folders], present):
+        raise ConfigError(
+            f"dockerfiles/{name}/image.yaml: workdir: the base has a file at {image.workdir} or above it",
+            hint="name a folder, as in /workspace/vllm",
+        )
     laid = {*launching.files, *launching.links} if launching else set()
     if taken := archive.taken(members.keys() - laid, present):
         raise ConfigError(
@@ -65,7 +72,6 @@ def write(
             f" /{', /'.join(taken[:5])}",
             hint="nothing inside may change: give it another name, or use another base",
         )
-    folders = launching.folders if launching else ()
     return archive.write(into, members, locked.epoch, folders, present)
 
 
@@ -81,19 +87,28 @@ def _launching(launching: Launching, root: Path) -> None:
 
 def check_aliases(name: str, image: Image, locked: Lock) -> None:
     """Raise ConfigError, with the nearest name, for an alias of what is not among the locked wheels."""
-    inside = {found.name for found in locked.reading.distributions} if locked.reading else set()
-    known = {wheel.name for wheel in locked.wheels} | inside
+    known = locked.versions
     for i, alias in enumerate(image.aliases):
-        if tree.normalised(alias.name) in inside:
-            raise ConfigError(
-                f"dockerfiles/{name}/image.yaml: aliases[{i}].name: {alias.name!r} is in the base already",
-                hint="nothing inside may change: leave the alias out",
-            )
         if tree.normalised(alias.of) not in known:
             near = nearest(tree.normalised(alias.of), known)
             raise ConfigError(
                 f"dockerfiles/{name}/image.yaml: aliases[{i}].of: {alias.of!r} is not locked",
                 hint=near if near.startswith("did you") else f"lockfiles/{name}.requirements.txt lists what is",
+            )
+
+
+def refuse_known(name: str, image: Image, locked: Lock, folder: Path) -> None:
+    """Raise ConfigError for a distribution of ours, or an alias, with the name of one that the image has anyway."""
+    origin, there = f"dockerfiles/{name}/image.yaml", locked.versions
+    given = {f"{origin}: aliases[{i}].name": alias.name for i, alias in enumerate(image.aliases)}
+    for entry in image.distributions:
+        where = f"{origin}: distributions: {entry}"
+        given[where] = str(_project(folder / entry, where)["name"])
+    for where, called in given.items():
+        if version := there.get(tree.normalised(called)):
+            raise ConfigError(
+                f"{where}: {called} {version} is in the image already",
+                hint="no distribution can be there twice: give it another name, or leave it out",
             )
 
 
@@ -120,11 +135,8 @@ def distribution(folder: Path, root: Path, place: Place, where: str) -> None:
 
     Nothing of it is run, no network is needed. Raises ConfigError for a project without name, version or modules.
     """
-    try:
-        project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-        name, version = project["name"], project["version"]
-    except (OSError, KeyError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"{where}/pyproject.toml: project.name and project.version are needed: {error}") from error
+    project = _project(folder, where)
+    name, version = project["name"], project["version"]
     modules = {path: file for path, file in _files(folder) if _module(folder, path)}
     if not modules:
         raise ConfigError(f"{where}: no module and no package in it")
@@ -139,6 +151,16 @@ def distribution(folder: Path, root: Path, place: Place, where: str) -> None:
     for script, target in project.get("scripts", {}).items():
         _script(root / place.scripts / script, target, place.shebang)
     _put(root / place.site, name, version, content, meta)
+
+
+def _project(folder: Path, where: str) -> dict[str, Any]:
+    """The table `project` of a pyproject.toml, with a name and a version. Raises ConfigError."""
+    try:
+        found: dict[str, Any] = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        _ = found["name"], found["version"]
+    except (OSError, KeyError, TypeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{where}/pyproject.toml: project.name and project.version are needed: {error}") from error
+    return found
 
 
 def _module(folder: Path, path: str) -> bool:

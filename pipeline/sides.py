@@ -188,7 +188,11 @@ def _nccl(reading: Reading) -> list[str]:
 def _entrypoint(reading: Reading) -> str:
     if not reading.entrypoint:
         return "none"
-    does = "hands over" if entrypoint.hands_over(reading.entrypoint, reading.entrypoint_text) else "swallows commands"
+    does = (
+        "hands over"
+        if entrypoint.hands_over(reading.entrypoint, reading.entrypoint_text)
+        else "swallows commands, or may"
+    )
     return f"{' '.join(reading.entrypoint)} ({does})"
 
 

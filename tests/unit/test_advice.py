@@ -298,7 +298,7 @@ def test_the_table_has_each_sides_own() -> None:
     assert table["Ray"] == ("-", "2.53.0")
     assert table["NCCL"] == ("nvidia-nccl-cu13 2.28.9", "-")
     assert table["launcher files"] == ("-", f"{WORKDIR}/run-cluster-node.sh")
-    assert table["entrypoint"] == ("/app/entrypoint.sh (swallows commands)", "none")
+    assert table["entrypoint"] == ("/app/entrypoint.sh (swallows commands, or may)", "none")
     assert sides.entries(MODEL, CLUSTER, ["Qwen3_5MoeMTP"]) == [("Qwen3_5MoeMTP", QWEN["Qwen3_5MoeMTP"], "-")]
 
 

@@ -92,6 +92,7 @@ def test_ray_is_what_is_added_unless_something_else_is_said(tmp_path: Path) -> N
             "base: {image: 'a:1'}\npython: {version: '3.12'}",
             "image.yaml:2: python.version: the interpreter is the",
         ),
+        ("base: {image: 'a:1'}\nworkdir: /a/../b", "image.yaml:2: workdir: '/a/../b' is not an absolute path without"),
         ("combine: {model_from: 'a:1'}", "cluster_from"),
         ("base: {image: 'a:1'}\nenv: {RAY_ADDRESS: x}", "image.yaml:2: env.RAY_ADDRESS: RAY_ADDRESS differs from node"),
         ("base: {image: 'a:1'}\nsmoke: {without: [bash]}", "smoke.without[0]"),
@@ -241,8 +242,25 @@ def test_a_file_of_ours_may_not_take_the_place_of_one_of_the_base(tmp_path: Path
 
 def test_an_alias_may_not_stand_for_another_version_of_what_is_inside() -> None:
     image = CombinedImage(base=IMAGE.base, aliases=(Alias(name="vllm", version="1", of="ray", reason="r"),))
-    with pytest.raises(ConfigError, match=r"aliases\[0\]\.name: 'vllm' is in the base already"):
-        own.check_aliases("gb10", image, LOCK)
+    with pytest.raises(ConfigError, match=r"aliases\[0\]\.name: vllm 0\.17\.1rc1\.dev25 is in the image already"):
+        own.refuse_known("gb10", image, LOCK, Path())
+
+
+@pytest.mark.parametrize("name", ["Click", "ray"])
+def test_a_distribution_of_ours_may_not_be_there_twice(tmp_path: Path, name: str) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "pyproject.toml").write_text(f"[project]\nname = '{name}'\nversion = '5'\n")
+    image = CombinedImage(base=IMAGE.base, distributions=("mine",))
+    with pytest.raises(ConfigError, match=rf"image\.yaml: distributions: mine: {name} [\d.]+ is in the image already"):
+        own.refuse_known("gb10", image, LOCK, tmp_path)
+
+
+def test_a_working_folder_that_is_a_file_of_the_base_is_refused_by_its_key(tmp_path: Path) -> None:
+    image = CombinedImage(base=IMAGE.base, workdir="/usr/lib/os-release")
+    launching = build.lay("gb10", image, LOCK, READING, NullLog())
+    present = {"usr": "d", "usr/lib": "d", "usr/lib/os-release": "f"}
+    with pytest.raises(ConfigError, match="workdir: the base has a file at /usr/lib/os-release"):
+        own.write("gb10", image, LOCK, tmp_path, tuple, tmp_path / "scratch", tmp_path / "own.tar", launching, present)
 
 
 def test_additions_are_ray_with_its_dashboard() -> None:
