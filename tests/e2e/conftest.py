@@ -89,6 +89,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
         "clusters": {CLUSTER: {**cluster, "serve": {**cluster["serve"], "port": made.port}}},
     }
     (root / "pipeline.local.yaml").write_text(yaml.safe_dump(local))
+    before = images()
     try:
         yield made
     finally:
@@ -96,7 +97,17 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
         clusters.clear(client, CLUSTER)
         clusters.clear(client, f"{CLUSTER}-reference")
         local_registry.stop(made.registry, volume=True)
+        records = "".join(file.read_text() for file in (root / "artifacts" / "records").rglob("*.json"))
+        for name, digest in images().items():
+            if name not in before and digest in records:
+                client.images.remove(name)
         shutil.rmtree(root, ignore_errors=True)
+
+
+def images() -> dict[str, str]:
+    """Every name of an image in the engine, with the image's digest."""
+    found = engine.client().images.list()
+    return {name: str(image.id) for image in found for name in (*image.tags, *image.attrs["RepoDigests"])}
 
 
 @pytest.fixture(scope="session")
