@@ -5,6 +5,7 @@ and what each era does with a cluster that stands. Nobody's launcher starts Ray 
 unless the operator's own docker arguments bring one; the verdict says so.
 """
 
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -234,9 +235,18 @@ def _look_after(station: Station, *, late: bool, waited: str) -> None:
     errors = station.docker(["exec", launches.NAME, "bash", "-c", ERRORS], quiet=True).text if alive else ""
     slow = TOO_SLOW.search(output + errors) is not None
     crashed = not slow and emulator_crashed(None, output + errors)
-    why = "Ray gives its raylet 30 s to start, and it took longer" if slow else last(output)
+    why = "Ray gives its raylet 30 s to start, and it took longer" if slow else _mismatch(output) or last(output)
     ended = waited if late else "`ray start` has ended" if alive else "the container has ended"
     raise Fault(f"{name}: {ended}: {why}", crashed=crashed, again=slow)
+
+
+def _mismatch(output: str) -> str:
+    """What Ray says where a node's Ray or Python is not the cluster's, on one line; empty if that is not it."""
+    if "Version mismatch" not in output:
+        return ""
+    said = re.findall(r"^\s*(Ray|Python): (\S+)", output.partition("Version mismatch")[2], re.MULTILINE)
+    cluster, node = (" and ".join(f"{what} {version}" for what, version in said[at : at + 2]) for at in (0, 2))
+    return f"Version mismatch: the cluster has {cluster}, this node {node}: run one image, by digest, on both"
 
 
 def _ray_ended(station: Station) -> bool:

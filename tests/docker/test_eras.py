@@ -1,5 +1,6 @@
 """The launchers of every era on two machines of the lab: real Ray, real docker, real ssh."""
 
+import re
 import shutil
 import threading
 from collections.abc import Iterator, Sequence
@@ -142,6 +143,17 @@ def test_the_same_image_under_two_ids_is_refused_before_anything_starts(ready: R
     (detail,) = verdict.details
     assert f"spark-1 has the image as {ready.digest}" in detail
     assert "pull one digest" in detail
+
+
+def test_ray_of_another_version_on_the_second_node_is_named(ready: Ready) -> None:
+    other = ready.changed(
+        "sed -i 's/^version = .*/version = \"2.1.0\"/' $(python3 -c 'import ray; print(ray._version.__file__)')"
+    )
+    (detail,) = one(ready, "era B", ready.endpoints(ready.reference, other)).details
+    assert detail.startswith("spark-2: ")
+    assert re.search(
+        r"Version mismatch: the cluster has Ray 2\.\d+\.\d+ and Python 3\.\S+, this node Ray 2\.1\.0 and", detail
+    )
 
 
 def test_a_cluster_is_closed_by_a_token_among_the_operator_s_arguments(ready: Ready) -> None:

@@ -7,12 +7,14 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from docker.errors import ImageNotFound
 
 from pipeline import cluster as clusters
 from pipeline import engine, local_registry
@@ -100,7 +102,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
         records = "".join(file.read_text() for file in (root / "artifacts" / "records").rglob("*.json"))
         for name, digest in images().items():
             if name not in before and digest in records:
-                client.images.remove(name)
+                with suppress(ImageNotFound):  # the last tag may have taken a name by digest with it
+                    client.images.remove(name)
         shutil.rmtree(root, ignore_errors=True)
 
 
