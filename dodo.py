@@ -19,7 +19,7 @@ def task_lock() -> Tasks:
 
 
 def task_base() -> Tasks:
-    """Make the root filesystem of an image from its locked Debian packages."""
+    """Have what an image stands on: a root filesystem from locked Debian packages, or another image."""
     yield from to_doit(GRAPH, "base")
 
 
@@ -34,7 +34,7 @@ def task_build() -> Tasks:
 
 
 def task_smoke() -> Tasks:
-    """Check what an image promises, in containers of its platform."""
+    """Check what an image promises, in containers of its platform; and (…:launcher) under launchers of every era."""
     yield from to_doit(GRAPH, "smoke")
 
 
