@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -93,8 +94,21 @@ class Box:
 
     def processes(self) -> list[str]:
         """The command lines of the living processes inside."""
-        rows = self.container.top(ps_args="-eo pid,stat,args")["Processes"] or []
-        return [args for _, state, args in rows if not state.startswith("Z")]
+        return [args for _, state, args in self.top("pid,stat,args") if not state.startswith("Z")]
+
+    def top(self, columns: str) -> list[list[str]]:
+        """The container's processes, with the columns of `ps -o` asked for; none if it has ended.
+
+        The last column has the rest of the line; the engine wants `pid` among the columns.
+        """
+        from docker.errors import APIError
+
+        try:
+            return self.container.top(ps_args=f"-eo {columns}")["Processes"] or []
+        except APIError as error:
+            if error.status_code != HTTPStatus.CONFLICT:
+                raise
+            return []
 
     def output(self) -> str:
         """What the container has written to its log."""

@@ -72,7 +72,7 @@ def _first_process(box: Box) -> str:
         if not state["Running"]:
             last = " / ".join(box.output().strip().splitlines()[-2:])
             return f"ended with status {state['ExitCode']} ({last})"
-        top = box.container.top(ps_args="-eo pid,comm,args")["Processes"] or []
+        top = box.top("pid,comm,args")
         name, runs = next(((name, args) for pid, name, args in top if int(pid) == state["Pid"]), ("", ""))
         # By the kernel's name too: a shell that was given the command shows it at the end of its own.
         if name == "sleep" and runs.endswith("sleep infinity"):

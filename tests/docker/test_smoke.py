@@ -12,7 +12,7 @@ from docker import DockerClient
 from msgspec.structs import replace
 
 from pipeline import procs, smoke
-from pipeline.checks.boxes import OWNER, owner, sweep
+from pipeline.checks.boxes import OWNER, Yard, owner, sweep
 from pipeline.errors import ConfigError, TandemError
 from pipeline.log import NullLog
 from pipeline.models import Alias, DebianBase, DebianImage, Python, Smoke
@@ -213,6 +213,14 @@ def test_a_config_that_is_not_there_is_refused_before_anything_starts(
         smoke.run(good, "x", quick(client), LOCKED, tmp_path, NullLog())
 
 
+def test_a_container_that_has_ended_has_no_processes(client: DockerClient, good: str) -> None:
+    with Yard(client, good, wanted(client).platform, emulated=False).box("ended") as box:
+        assert box.processes() == ["sleep infinity"]
+        box.container.kill()
+        box.container.wait()
+        assert box.processes() == []
+
+
 KILLED = """
 import os, signal, sys
 from pipeline import engine
@@ -224,8 +232,6 @@ with yard.network() as network, yard.box("killed", network=network):
 
 
 def test_what_a_killed_run_left_is_swept_and_what_a_living_one_uses_is_not(client: DockerClient, good: str) -> None:
-    from pipeline.checks.boxes import Yard
-
     platform = wanted(client).platform
     with Yard(client, good, platform, emulated=False).box("alive") as box:
         with suppress(ProgramError):
