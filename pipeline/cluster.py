@@ -141,10 +141,10 @@ class Nodes:
         return thread
 
     def give_way(self) -> None:
-        """Let containers that stand in for machines have what processors all else leaves: Ray's waits spin.
+        """Let containers that stand in for machines have what processors all else leaves.
 
-        The compiled graph that vLLM runs on Ray polls by sched_yield (seen with Ray 2.60), which takes a processor a
-        node as long as the cluster is up. Real machines have nothing else to do.
+        Real machines have nothing else to do; on this one a developer does, and looks at the world take longer beside
+        an engine that works (and, in an image without a compiler for emulation/patience.c, beside one that waits).
         """
         for plan in self.plans:
             if plan.network is not None:

@@ -232,7 +232,8 @@ def _head(name: str, cluster: Cluster) -> str:
 def _files(model: Path | None, *, emulated: bool) -> dict[str, bytes]:
     wanted = {name: PROBES / name for name in RUNNERS}
     if emulated:
-        wanted |= {f"emulation/{file.name}": file for file in sorted((PROBES / "emulation").glob("*.py"))}
+        shims = (file for file in sorted((PROBES / "emulation").iterdir()) if file.is_file())
+        wanted |= {f"emulation/{file.name}": file for file in shims}
     if model is not None:
         wanted |= {f"{MODEL}/{file.name}": file for file in sorted(model.iterdir()) if file.is_file()}
     return {path: file.read_bytes() for path, file in wanted.items()}

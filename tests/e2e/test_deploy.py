@@ -38,6 +38,15 @@ def test_the_image_is_of_the_target_s_architecture(deployed: Project) -> None:
     assert (found["Os"], found["Architecture"]) == ("linux", "arm64")
 
 
+def test_ranks_sleep_while_they_wait_where_an_emulator_runs_them(deployed: Project) -> None:
+    script = "for p in /proc/[0-9]*; do grep -sq emulation/patience.so $p/maps && cat $p/comm; done; true"
+    emulated = engine.look("local", "/info")["Architecture"] != "aarch64"
+    for node in deployed.record(f"deploy:{CLUSTER}")["nodes"]:
+        container = engine.client().containers.get(node["container"])
+        loaded = container.exec_run(["bash", "-c", script])[1].decode().splitlines()
+        assert any(name.startswith("ray::RayWorker") for name in loaded) == emulated
+
+
 def test_a_second_deploy_only_looks(deployed: Project) -> None:
     answer = deployed.doit("deploy")
     assert answer.returncode == 0
