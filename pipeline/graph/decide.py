@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -71,7 +72,9 @@ def look(graph: Graph, names: Iterable[str] = ()) -> dict[str, Decision]:
     """
     asked = tuple(names)
     decisions: dict[str, Decision] = {}
-    for name in graph.order(asked):
+    order = graph.order(asked)
+    ask_ahead(graph, order)
+    for name in order:
         results = {need: decisions[need].outputs for need in graph.tasks[name].needs}
         decisions[name] = decide(graph, graph.tasks[name], results, asked=name in asked)
     # From the end: what one lazy task needs for its run may be another's.
@@ -80,6 +83,15 @@ def look(graph: Graph, names: Iterable[str] = ()) -> dict[str, Decision]:
             if decisions[need].state is State.LATER:
                 decisions[need] = replace(decisions[need], state=_good_again(graph.tasks[need]))
     return decisions
+
+
+def ask_ahead(graph: Graph, names: Iterable[str]) -> None:
+    """Begin to ask the world about the tasks' newest results, which are most likely the ones to be looked at."""
+    for name in names:
+        # Another version of the stage may have recorded other things; whatever is wrong shows when it is looked at.
+        with suppress(Exception):
+            if latest := graph.records.latest(name):
+                graph.world.ahead(graph.tasks[name].world(latest.outputs))
 
 
 def decide(graph: Graph, task: Task, results: Mapping[str, Outputs | None], *, asked: bool) -> Decision:

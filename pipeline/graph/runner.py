@@ -4,14 +4,14 @@ import json
 import os
 import time
 import traceback
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pipeline.errors import TandemError
 from pipeline.graph import sharing
-from pipeline.graph.decide import Decision, State, broken_claims, changed, decide, look
+from pipeline.graph.decide import Decision, State, ask_ahead, broken_claims, changed, decide, look
 from pipeline.graph.files import folder_name, not_writable, write_whole
 from pipeline.graph.fingerprint import values
 from pipeline.graph.graph import Graph
@@ -49,12 +49,13 @@ class Runner:
     `asked` are the tasks that the run was asked for by name; `always` does the work again even if a result is there.
     """
 
-    def __init__(self, graph: Graph, screen: Screen, *, asked: Container[str], always: bool = False) -> None:
+    def __init__(self, graph: Graph, screen: Screen, *, asked: Collection[str], always: bool = False) -> None:
         self._graph = graph
         self._screen = screen
         self._asked = asked
         self._always = always
         graph.records.may_change = True
+        ask_ahead(graph, graph.order(name for name in asked if name in graph.tasks) if asked else ())
 
     def attempt(self, name: str) -> Outcome:
         """Skip, restore or run a task whose upstream is done. Whatever goes wrong is in the outcome."""
@@ -77,6 +78,7 @@ class Runner:
         decision = decide(self._graph, task, given.results, asked=given.asked)
         if not given.always and (there := self._as_it_is(decision)):
             return there
+        self._graph.world.moved()
         log = TaskLog(task.name, self._graph.artifacts / "logs" / folder_name(task.name), self._screen)
         self._screen.start(task.name)
         try:

@@ -4,7 +4,7 @@ import os
 import queue
 import signal
 import threading
-from collections.abc import Container, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -30,7 +30,7 @@ class Schedule:
     begun, unless told to `go_on` with those that do not need what failed.
     """
 
-    def __init__(self, shown: Screen, *, asked: Container[str], side_by_side: int, always: bool, go_on: bool) -> None:
+    def __init__(self, shown: Screen, *, asked: Collection[str], side_by_side: int, always: bool, go_on: bool) -> None:
         self.outcomes: dict[str, Outcome] = {}
         self.interrupted = False
         self._shown = shown
@@ -85,16 +85,20 @@ class Schedule:
         node.run_status = "run"
         self._running += 1
         # A daemon: a second signal must be able to leave without it.
-        threading.Thread(target=self._work, args=(node, tasks), name=task.name, daemon=True).start()
+        threading.Thread(target=self._work, args=(node, tasks, self._runner(task)), name=task.name, daemon=True).start()
         return True
 
-    def _work(self, node: Any, tasks: Any) -> None:
-        graph = graph_of(node.task)
-        if graph is None:
+    def _runner(self, task: Any) -> Runner | None:
+        """Who brings the task up to date; None for a task of doit's own kind."""
+        graph = graph_of(task)
+        if graph is not None and id(graph) not in self._runners:
+            self._runners[id(graph)] = Runner(graph, self._shown, asked=self._asked, always=self._always)
+        return self._runners.get(id(graph))
+
+    def _work(self, node: Any, tasks: Any, runner: Runner | None) -> None:
+        if runner is None:
             outcome = attempt(node.task, tasks, self._shown, always=self._always)
         else:
-            mine = Runner(graph, self._shown, asked=self._asked, always=self._always)
-            runner = self._runners.setdefault(id(graph), mine)
             outcome = runner.attempt(node.task.name)
         self._ended.put((node, outcome))
 

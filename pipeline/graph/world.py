@@ -4,10 +4,13 @@ import hashlib
 import os
 import stat
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from pipeline.errors import ConfigError
+from pipeline.graph.files import canonical
 from pipeline.graph.globs import expand
 from pipeline.graph.stats import StatCache, is_executable, signature
 from pipeline.graph.task import Claim
@@ -17,6 +20,31 @@ Check = Callable[[Claim], str | None]
 NEVER = "never"
 """A claim of this kind never holds: someone asked for the task to run again. It is not asked after the run."""
 NEAR = {"file", "tree", NEVER}
+FRESH = 2.0
+"""Seconds for which an answer that was asked for ahead may stand for one of now."""
+
+
+class _Ahead(threading.Thread):
+    """A claim that is being checked."""
+
+    def __init__(self, check: Check, claim: Claim) -> None:
+        super().__init__(daemon=True)
+        self._check = check
+        self._claim = claim
+        self._held = False
+        self._asked = time.monotonic()
+        self.start()
+
+    def run(self) -> None:
+        with suppress(Exception):  # it is asked again, and then says what is wrong
+            self._held = self._check(self._claim) is None
+
+    def holds(self) -> bool:
+        """Whether the claim was seen to hold just now."""
+        if time.monotonic() - self._asked > FRESH:
+            return False
+        self.join()
+        return self._held
 
 
 class World:
@@ -26,6 +54,7 @@ class World:
         self._root = root
         self._cache = cache
         self._checks: dict[str, Check] = {"file": self._file, "tree": self._tree, NEVER: _never}
+        self._ahead: dict[str, _Ahead] = {}
 
     def register(self, kind: str, check: Check) -> None:
         """Name a kind of claim. `check` returns why the claim does not hold, or None if it holds.
@@ -40,12 +69,25 @@ class World:
             raise ConfigError(f"claim of kind {claim.kind!r}: no such kind", hint=f"known: {sorted(self._checks)}")
         return self._checks[claim.kind](claim)
 
+    def ahead(self, claims: Iterable[Claim]) -> None:
+        """Begin to ask other machines about claims that broken() will look at in a moment.
+
+        An answer serves once, and only to say that the claim holds: what does not hold is asked again.
+        """
+        for claim in claims:
+            if claim.kind not in NEAR and claim.kind in self._checks and (key := _key(claim)) not in self._ahead:
+                self._ahead[key] = _Ahead(self._checks[claim.kind], claim)
+
+    def moved(self) -> None:
+        """Something is about to be done: what was asked ahead of it says nothing about the time after it."""
+        self._ahead.clear()
+
     def broken(self, claims: Iterable[Claim]) -> list[tuple[Claim, str]]:
         """The claims that do not hold, each with why. Those that ask other machines are asked at the same time.
 
         Raises what check() raises.
         """
-        claims = list(claims)
+        claims = [claim for claim in claims if not self._holds(claim)]
         found: dict[int, str | BaseException | None] = {}
 
         def ask(i: int) -> None:
@@ -63,6 +105,11 @@ class World:
         for thread in threads:
             thread.join()
         return list(_only_broken(claims, found))
+
+    def _holds(self, claim: Claim) -> bool:
+        """Whether it was asked ahead, and holds."""
+        asked = self._ahead.pop(_key(claim), None) if claim.kind not in NEAR else None
+        return asked is not None and asked.holds()
 
     def _file(self, claim: Claim) -> str | None:
         """{"path": below the checkout or absolute, "sha256": hex}."""
@@ -82,6 +129,10 @@ class World:
             return f"{claim.what['path']} is missing"
         found = tree_sha256(path, self._cache)
         return None if found == claim.what["sha256"] else f"{claim.what['path']} has other content"
+
+
+def _key(claim: Claim) -> str:
+    return f"{claim.kind} {canonical(dict(claim.what))}"
 
 
 def _never(claim: Claim) -> str | None:
