@@ -16,7 +16,9 @@ CONFIG = """\
 version: 0.1
 storage: {filesystem: {rootdirectory: /var/lib/registry}, delete: {enabled: true}}
 http: {addr: ":5000"}
+log: {level: warn, accesslog: {disabled: true}}
 """
+"""Without a line for each request: one look at an image asks for every blob."""
 DOCKERFILE = """\
 FROM scratch
 ADD root.tar /

@@ -4,9 +4,13 @@ Comments, layout and docstrings do not count, nor do imports for type checkers a
 module of `pipeline` that it imports, at any depth, wherever the import stands (we import late on purpose).
 """
 
+# A Path for each name that is no module costs more than all else here.
+# ruff: noqa: PTH118
+
 import ast
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -26,26 +30,52 @@ def modules(root: Path, names: Iterable[str], cache: StatCache) -> dict[str, str
     """
     found: dict[str, str] = {}
     waiting = list(names)
+    files = _Files(root)
     while waiting:
         name = waiting.pop()
         if name in found or name in SPEAKS_ONLY:
             continue
-        file = _file(root, name)
+        file = files.of(name)
         if file is None:
             found[name] = "missing"
             continue
         known = json.loads(cache.fact(f"code {name}", file, partial(_learn, name)))
         found[name] = known["hash"]
-        waiting.extend(target for target in known["imports"] if _file(root, target) is not None)
+        waiting.extend(target for target in known["imports"] if files.of(target) is not None)
     return dict(sorted(found.items()))
 
 
-def _file(root: Path, name: str) -> Path | None:
-    path = root.joinpath(*name.split("."))
-    for file in (path.with_name(path.name + ".py"), path / "__init__.py"):
-        if file.is_file():
-            return file
-    return None
+class _Files:
+    """Where modules are at this moment: each folder is listed once, as most names that an import may mean are none."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = os.fspath(root)
+        self._listed: dict[str, tuple[frozenset[str], frozenset[str]]] = {}
+
+    def of(self, name: str) -> str | None:
+        """The file of a module or package, by its dotted name; None if there is none."""
+        above, _, last = name.rpartition(".")
+        folders, files = self._inside(above)
+        if f"{last}.py" in files:
+            return f"{self._path(name)}.py"
+        if last in folders and "__init__.py" in self._inside(name)[1]:
+            return f"{self._path(name)}/__init__.py"
+        return None
+
+    def _inside(self, package: str) -> tuple[frozenset[str], frozenset[str]]:
+        """The names of the folders and of the files in a package's folder; none if there is no such folder."""
+        if package not in self._listed:
+            above, _, last = package.rpartition(".")
+            found: list[os.DirEntry[str]] = []
+            if not package or last in self._inside(above)[0]:
+                with os.scandir(self._path(package)) as entries:
+                    found = list(entries)
+            folders = frozenset(entry.name for entry in found if entry.is_dir())
+            self._listed[package] = folders, frozenset(entry.name for entry in found if entry.is_file())
+        return self._listed[package]
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._root, name.replace(".", "/"))
 
 
 def _learn(name: str, path: str) -> str:

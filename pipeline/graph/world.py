@@ -72,7 +72,7 @@ class World:
     def ahead(self, claims: Iterable[Claim]) -> None:
         """Begin to ask other machines about claims that broken() will look at in a moment.
 
-        An answer serves once, and only to say that the claim holds: what does not hold is asked again.
+        An answer serves for a moment, and only to say that the claim holds: what does not hold is asked again.
         """
         for claim in claims:
             if claim.kind not in NEAR and claim.kind in self._checks and (key := _key(claim)) not in self._ahead:
@@ -108,7 +108,7 @@ class World:
 
     def _holds(self, claim: Claim) -> bool:
         """Whether it was asked ahead, and holds."""
-        asked = self._ahead.pop(_key(claim), None) if claim.kind not in NEAR else None
+        asked = self._ahead.get(_key(claim)) if claim.kind not in NEAR else None
         return asked is not None and asked.holds()
 
     def _file(self, claim: Claim) -> str | None:
