@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 
 from pipeline import engine, lab, labengine, labssh, procs
+from pipeline.commands.old_elsewhere import old_elsewhere, remove_all
 from pipeline.errors import TandemError
+from pipeline.graph.garbage import NODES, Kept
 from pipeline.lab import Machine
 from pipeline.log import NullLog, wait_until
 from tests.docker.world_project import free_port, served
@@ -152,6 +154,50 @@ def test_what_launchers_ask_of_a_machine_is_taken(standing: Standing) -> None:
 def test_nothing_but_the_registry_is_reached_from_a_machine(standing: Standing) -> None:
     assert standing.ssh(0, "ip route").count("default") == 0
     assert standing.ssh(0, f"exec 3<>/dev/tcp/{labengine.HOST}/{labengine.PORT} && echo reached") == "reached\n"
+
+
+def test_gc_removes_an_old_image_from_machines_and_leaves_what_a_container_uses(standing: Standing) -> None:
+    digests = dict(zip(("used", "old"), published(standing, "used", "old"), strict=True))
+    nodes = [{"name": one.name, "endpoint": one.endpoint, "address": one.address} for one in standing.machines]
+    configured(standing.root, standing.registry, nodes)
+    for digest in digests.values():
+        standing.docker(1, "pull", f"{labengine.REGISTRY}/tandem/lab-test@{digest}")
+    used = f"{labengine.REGISTRY}/tandem/lab-test@{digests['used']}"
+    standing.docker(1, "create", "--name", "user", used, "bash")
+    hashes = frozenset(digest.removeprefix("sha256:") for digest in digests.values())
+    items, notes = old_elsewhere(standing.root, Kept(paths=frozenset(), hashes=frozenset(), ours=hashes))
+    assert notes == []
+    gone = [item for item in items if item.kind == NODES]
+    # The first machine made them, and what a container of the other uses stays there too.
+    assert [item.name.partition(": ")[0] for item in gone] == [one.endpoint for one in standing.machines]
+    assert remove_all(gone, notes) == gone
+    for nth in (0, 1):
+        left = standing.docker(nth, "images", "--digests", "--no-trunc")
+        assert (digests["old"] in left, digests["used"] in left) == (False, True)
+    standing.docker(1, "rm", "user")
+
+
+def published(found: Standing, *texts: str) -> list[str]:
+    """Push an image of each text, on a machine; the digests in the registry."""
+    digests = []
+    for text in texts:
+        name = f"{labengine.REGISTRY}/tandem/lab-test:{text}"
+        made = found.ssh(
+            0, f"echo {text} >/tmp/{text} && tar -c -C /tmp {text} | docker import - {name} && docker push {name}"
+        )
+        digests.append(made.rpartition("digest: ")[2].split()[0])
+    return digests
+
+
+def configured(root: Path, registry: str, nodes: list[dict[str, str]]) -> None:
+    """Give a checkout one cluster of these nodes."""
+    cluster = {"image": "lab-test", "nodes": nodes}
+    pipeline = {"default": "c", "registry": {"address": registry, "serve": False}, "clusters": {"c": cluster}}
+    image = {"base": {"debian": "trixie", "packages": ["bash"]}, "python": {"version": "3.13", "requirements": ["x"]}}
+    (folder := root / "dockerfiles/lab-test").mkdir(parents=True)
+    (root / "pipeline.yaml").write_text(json.dumps(pipeline))
+    (folder / "image.yaml").write_text(json.dumps(image))
+    (folder / "Dockerfile").write_text("FROM scratch\n")
 
 
 def test_up_leaves_a_lab_alone_that_is_up(standing: Standing) -> None:
