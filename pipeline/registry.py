@@ -97,14 +97,14 @@ def missing(address: str, repository: str, digest: str) -> tuple[str, ...] | Non
     return tuple(part for (_, part), status in zip(parts, statuses, strict=True) if status == 404)
 
 
-def having(address: str, repository: str, digests: Sequence[str]) -> tuple[str, ...]:
-    """Those of the digests under which the repository has a manifest. Raises Unreachable."""
+def having(address: str, repository: str, references: Sequence[str]) -> tuple[str, ...]:
+    """Those of the digests and tags under which the repository has a manifest. Raises Unreachable."""
     statuses: list[int] = []
     # No more at once: nothing is read before all is sent, and the connection holds only so many answers.
-    for first in range(0, len(digests), AT_ONCE):
-        part = digests[first : first + AT_ONCE]
-        statuses += _statuses(address, [f"/v2/{repository}/manifests/{digest}" for digest in part])
-    return tuple(digest for digest, status in zip(digests, statuses, strict=True) if status == 200)
+    for first in range(0, len(references), AT_ONCE):
+        part = references[first : first + AT_ONCE]
+        statuses += _statuses(address, [f"/v2/{repository}/manifests/{reference}" for reference in part])
+    return tuple(reference for reference, status in zip(references, statuses, strict=True) if status == 200)
 
 
 def tags(address: str, repository: str) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pipeline import config, registry
 from pipeline.commands.old_images import old_among
-from pipeline.commands.old_manifests import collect, old_manifests
+from pipeline.commands.old_manifests import collect, old_manifests, old_shared
 from pipeline.commands.places import connected
 from pipeline.errors import TandemError
 from pipeline.graph.garbage import HASH, MANIFESTS, Item, Kept
@@ -35,9 +35,10 @@ def old_elsewhere(root: Path, kept: Kept) -> tuple[list[Item], list[str]]:
             items += old_among(kept, endpoint, images, containers, f"{target.repository}/")
     if notes:
         return items, [*notes, "the registry is left alone: only those engines know what they use of it"]
-    repositories = [f"{target.repository}/{name}" for name in (*found.images, "records")]
     try:
-        items += old_manifests(kept, target.address, repositories)
+        items += old_manifests(kept, target.address, [f"{target.repository}/{name}" for name in found.images])
+        if target.records == "push":
+            items += old_shared(kept, target.address, f"{target.repository}/records")
     except TandemError as error:
         notes.append(f"the registry is left alone: {error}")
     return items, notes

@@ -1,10 +1,10 @@
-"""Manifests in the registry that this checkout pushed, and that none of its records needs any more."""
+"""Manifests in the registry that this checkout pushed, images and shared records, and that it needs no more."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from pipeline import engine, local_registry, registry
+from pipeline import engine, local_registry, registry, shared
 from pipeline.commands.places import connected
 from pipeline.errors import TandemError
 from pipeline.graph.garbage import MANIFESTS, Item, Kept
@@ -35,6 +35,17 @@ def old_manifests(kept: Kept, address: str, repositories: Sequence[str]) -> Iter
             counted.update(blobs)
             remove = partial(registry.delete, address, repository, digest)
             yield Item(kind=MANIFESTS, name=f"{address}/{repository}@{digest}", bytes=freed, remove=remove)
+
+
+def old_shared(kept: Kept, address: str, repository: str) -> Iterator[Item]:
+    """Records that were shared in this repository, and go here. Raises as old_manifests()."""
+    tags = [shared.tag(task, fingerprint) for task, fingerprint in sorted(kept.going)]
+    for tag in registry.having(address, repository, tags):
+        found = registry.manifest(address, repository, tag)
+        if found:
+            remove = partial(registry.delete, address, repository, found.digest)
+            size = sum(_blobs(found.value).values())
+            yield Item(kind=MANIFESTS, name=f"{address}/{repository}:{tag}", bytes=size, remove=remove)
 
 
 def collect(address: str) -> None:

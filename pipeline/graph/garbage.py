@@ -4,7 +4,7 @@ import re
 import shutil
 from collections.abc import Callable, Container, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -34,12 +34,14 @@ class Item:
 class Kept:
     """What the kept records hold on to: paths that they claim, and every hash that they mention.
 
-    `ours` are the hashes that any record of this checkout mentions, those that are about to go included.
+    `ours` are the hashes that any record of this checkout mentions, those that are about to go included; `going` are
+    task and fingerprint of these.
     """
 
     paths: frozenset[Path]
     hashes: frozenset[str]
     ours: frozenset[str]
+    going: frozenset[tuple[str, str]] = frozenset()
 
     def mentions(self, text: str) -> bool:
         """Whether a name contains one of the hashes."""
@@ -59,11 +61,14 @@ def sort_out(graph: Graph, keep: int, busy: Container[str]) -> tuple[list[Item],
     """
     decisions = look(graph)
     stay: list[Record] = []
+    going: set[tuple[str, str]] = set()
     items: list[Item] = []
     known = {folder_name(name): name for name in graph.tasks}
     for name, decision in decisions.items():
-        staying = _staying(graph, decision, keep) if name not in busy else list(graph.records.every(name))
+        every = list(graph.records.every(name))
+        staying = _staying(graph, decision, every, keep) if name not in busy else every
         stay += staying
+        going |= {(name, record.fingerprint) for record in every if record not in staying}
         if name not in busy:
             items += _records(graph, name, {record.fingerprint for record in staying})
             items += _logs(graph.artifacts / "logs" / folder_name(name), keep)
@@ -73,14 +78,13 @@ def sort_out(graph: Graph, keep: int, busy: Container[str]) -> tuple[list[Item],
             if path.name not in known:
                 items += _one("results and logs of tasks that are no more", path)
     items += _all("damaged records", graph.artifacts / "aside")
-    kept = _kept(graph, stay)
+    kept = replace(_kept(graph, stay), going=frozenset(going))
     if not any(name in busy for name in graph.tasks):
         items += _artifacts(graph, kept)
     return items, kept
 
 
-def _staying(graph: Graph, decision: Decision, keep: int) -> list[Record]:
-    records = list(graph.records.every(decision.task))
+def _staying(graph: Graph, decision: Decision, records: list[Record], keep: int) -> list[Record]:
     latest = graph.records.latest(decision.task)
     newest = sorted(records, key=lambda record: -_written(graph, record))
     needed = {decision.fingerprint, latest.fingerprint if latest else None}

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from pipeline import engine, local_registry, registry
+from pipeline import engine, local_registry, registry, shared
 from pipeline.commands.old_elsewhere import old_elsewhere, remove_all
 from pipeline.commands.old_images import PREFIX, old_images
 from pipeline.commands.old_manifests import old_manifests
 from pipeline.graph.garbage import IMAGES, MANIFESTS, NODES, Kept
+from tests.docker.test_shared_records import RECORDS
 from tests.docker.world_project import World, free_port, served, tidy
 
 
@@ -157,10 +158,14 @@ NODE = "unix:///var/run/docker.sock"
 """This machine's engine by another name: it stands for a node."""
 
 
-def configure(world: World, address: str, node: str = NODE) -> None:
+def configure(world: World, address: str, node: str = NODE, records: str = "off") -> None:
     """Give a checkout the configuration that says where its registry and its node are."""
     cluster = {"image": world.name, "nodes": [{"name": "n", "endpoint": node, "address": "127.0.0.1"}]}
-    config = {"default": "c", "registry": {"address": address, "serve": False}, "clusters": {"c": cluster}}
+    config = {
+        "default": "c",
+        "registry": {"address": address, "serve": False, "records": records},
+        "clusters": {"c": cluster},
+    }
     image = {"base": {"debian": "trixie", "packages": ["bash"]}, "python": {"version": "3.13", "requirements": ["x"]}}
     world.write("pipeline.yaml", json.dumps(config))
     world.write(f"dockerfiles/{world.name}/image.yaml", json.dumps(image))
@@ -249,6 +254,23 @@ def test_gc_removes_images_from_a_node_and_says_so(shop: World) -> None:
     assert engine.image("local", new) is not None
     # What is gone already is as good as removed.
     assert remove_all([item], notes) == [item]
+
+
+def test_gc_takes_back_the_shared_records_of_what_goes_if_it_may_write_them(shop: World) -> None:
+    tags = []
+    for text in ("old", "new"):
+        shop.write("in.txt", text)
+        shop.ran("build", records="push")
+        tags += [shared.tag("build:x", path.stem) for path in shop.records("build:x")]
+    old, new = tags[0], next(tag for tag in tags if tag != tags[0])
+    assert registry.having(shop.registry, RECORDS, [old, new]) == (old, new)
+    for records, left in (("pull", (old, new)), ("push", (new,))):
+        configure(shop, shop.registry, records=records)
+        names = [item["name"] for item in answer(shop, "--dry-run")["items"] if item["kind"] == MANIFESTS]
+        assert (f"{shop.registry}/{RECORDS}:{old}" in names) == (records == "push")
+        if records == "push":
+            answer(shop, "--yes")
+        assert registry.having(shop.registry, RECORDS, [old, new]) == left
 
 
 def test_gc_goes_on_without_registry_and_nodes_and_says_each_once(world: World) -> None:
