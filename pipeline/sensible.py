@@ -76,6 +76,9 @@ def image_faults(image: Image, folder: Path) -> Iterator[Fault]:
             yield key, f"{name!r} is not a folder below the image's own", "write it as seen from the image's folder"
         elif not (folder / name).is_dir():
             yield key, f"no folder {name!r}", f"it is looked for in dockerfiles/{folder.name}/"
+        elif (folder / name).resolve() != folder.resolve() / name:
+            said = f"{name!r} is reached through a link, which no input is followed through"
+            yield key, said, "put the folder there itself"
 
 
 def of_a_node(variable: str) -> bool:

@@ -1,5 +1,6 @@
 """doit's own commands here: `list` and `help` as they fit, and those that mean its database refused."""
 
+import sys
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -9,6 +10,7 @@ from doit.cmd_base import Command
 from pipeline.commands.looking import worded
 from pipeline.commands.refusing import parsed, refuse
 from pipeline.errors import ConfigError, Exit
+from pipeline.nearest import likely
 
 DOITW = (
     ("test [PYTEST'S ARGUMENTS]", "check the sources, then run the tests"),
@@ -104,13 +106,22 @@ class Help(cmd_help.Help):  # type: ignore[misc]  # doit has no annotations
 
         def act() -> int:
             options, words = parsed(self, in_args)
+            if len(words) > 1:
+                raise ConfigError(f"doit help takes one word, not {len(words)}", hint="doit help lists the commands")
             options.update(self.opt_vals)
+            self._word = words[0] if words else None
             return int(self.execute(options, words) or Exit.OK)
 
         return worded(act)
 
     def print_usage(self, cmds: dict[str, Any]) -> None:
-        """One line for each command and each word of ./doitw."""
+        """One line for each command and each word of ./doitw; doit comes here too with a word that means nothing."""
+        if self._word is not None:
+            if broken := sys.exc_info()[1]:  # dodo.py cannot be read, so nobody knows its tasks
+                raise broken
+            near = likely(self._word, cmds)
+            hint = f"did you mean {near!r}?" if near else "doit help lists the commands, doit list the tasks"
+            raise ConfigError(f"{self._word!r} is neither a command nor a task", hint=hint)
         super().print_usage({name: command for name, command in cmds.items() if not issubclass(command, Refused)})
         print("\nBefore doit is there")
         for words, purpose in DOITW:

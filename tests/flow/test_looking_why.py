@@ -250,6 +250,16 @@ def test_help_and_the_list_of_commands_have_one_line_for_each(project: Looking) 
         assert f"\n  ./doitw {word}" in out
 
 
+def test_help_on_what_is_no_command_and_no_task_is_refused(project: Looking) -> None:
+    said = project.refusal("help", "plna", code=3)
+    assert said == "'plna' is neither a command nor a task\nhint: did you mean 'plan'?\n"
+    assert project.refusal("help", "why", "plan", code=3).startswith("doit help takes one word, not 2\n")
+    (project.root / "dodo.py").write_text(
+        "from doit.exceptions import InvalidDodoFile\nraise InvalidDodoFile('torn')\n"
+    )
+    assert "torn" in project.refusal("help", "first", code=3)
+
+
 def test_a_variable_on_the_command_line_is_refused(project: Looking) -> None:
     said = "'TOY=1' is no task\nhint: variables of the environment stand before the command\n"
     assert project.refusal("why", "TOY=1", code=3) == said

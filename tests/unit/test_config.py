@@ -255,6 +255,16 @@ def test_a_folder_that_is_no_image_is_named(root: Path, made: str, said: str) ->
     assert caught.value.hint
 
 
+@pytest.mark.parametrize("to", ["inside", "../../outside"])
+def test_a_folder_that_is_reached_through_a_link_is_refused(root: Path, to: str) -> None:
+    folder = root / "dockerfiles" / "cpu"
+    (folder / "files").rmdir()
+    (folder / to).mkdir()
+    (folder / "files").symlink_to(to)
+    with pytest.raises(ConfigError, match=r"cpu/image\.yaml:5: files: 'files' is reached through a link"):
+        config.load(root)
+
+
 def test_hidden_folders_and_files_beside_images_are_passed_over(root: Path) -> None:
     (root / "dockerfiles" / ".cache").mkdir()
     (root / "dockerfiles" / "README.md").write_text("")
