@@ -6,27 +6,34 @@ it did. In a container the smoke check `launcher` sees whether the command runs.
 
 import posixpath
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 SHELLS = {"sh", "bash", "dash", "ash", "ksh"}
 WRAPPERS = {"tini", "tini-static", "dumb-init", "catatonit", "docker-init", "env"}
-"""Programs that run the command they are given; their options take no word of their own, but for VALUED."""
-VALUED = {"tini": ("-p", "-e"), "tini-static": ("-p", "-e"), "dumb-init": ("-r", "--rewrite"), "env": ("-u", "-C")}
+"""Programs that run the command they are given, if they have no other options than these:"""
+FLAGS = {"-s", "-g", "-v", "-w", "-c", "-i", "--single-child", "--verbose", "--ignore-environment"}
+VALUED = {"-p", "-e", "-r", "--rewrite", "-u", "--unset"}
 USERS = {"gosu", "su-exec"}
 """Programs that run the command after a user's name."""
 # Of NVIDIA's images; it hands over, by branches.
 KNOWN = {"nvidia_entrypoint.sh"}
 SHEBANG = re.compile(r"#!\s*(/usr)?/bin/(env\s+)?(ba|da|a|k)?sh\b")
 ALL = {'"$@"', '"${@}"', '${1+"$@"}'}
-ENDS = re.compile(r"\s*(?:;;?|&&|\|\||(?<=\s)(?:then|else|do)(?=\s|$))\s*")
-"""What stands between two statements of a line, roughly: inside quotes it parts what belongs together."""
-OPENS = re.compile(r"(if|case|for|while|until|select|\{|\(|\w+\s*\(\)\s*\{?)(\s|$)")
-CLOSES = re.compile(r"(fi|esac|done|\}|\))(\s|$)")
-# Statements after which the command is another one, or never comes.
-ELSEWHERE = re.compile(
-    r"exec\s+(?![\d&<>])|exit\b(?!\s+[1-9$])|(shift|return|eval)\b|set\s+(--|[^-+])|while\s+(true|:)|[\"']?\$[@1{]"
-    r"|(vllm|uvicorn|gunicorn|jupyter|tritonserver|sglang|ollama|sshd)\s|python[\d.]*\s.*(vllm|server)|sleep\s+infinity"
+QUOTED = r"""'[^']*'|"(?:[^"\\`$]|\\.|\$(?!\())*\""""
+WORD = rf"(?:[^\s#;&|()<>`\"'\\$]|(?<=\S)#|\$(?![(\"'])|{QUOTED})+"
+ASSIGNMENT = rf"\w+\+?=(?:{WORD})?"
+HEAD = (
+    r"(?:export|unset|readonly|source|\.|\[\[?|test|:|true|echo|printf|mkdir|touch|chmod|chown|umask|ulimit|ldconfig)"
+    r"(?![^\s;&|<>])"
 )
+STATEMENT = (
+    rf"(?:(?:if|then|elif|else|!)\s+)*(?:{HEAD}(?:\s+{WORD}|\s*(?:<|>>?)&?\s*{WORD})*|{ASSIGNMENT}(?:\s+{ASSIGNMENT})*"
+    r"|set(?:\s+[-+]\w*o\s+\w+|\s+[-+]\w+)+|then|else|fi)"
+)
+STATEMENTS = rf"{STATEMENT}(?:\s*(?:;|&&|\|\|)\s*{STATEMENT})*"
+PLAIN = re.compile(rf"(?:{STATEMENTS}\s*;?)?(?:(?:^|\s)\s*#.*)?")
+"""A line that may come before: it ends, serves nothing, stays in the folder, and keeps the arguments."""
+LAST = re.compile(rf"(?:{STATEMENTS}\s*;\s*)?exec\s(.*)")
 
 
 def script(entrypoint: Sequence[str]) -> str:
@@ -60,47 +67,36 @@ def hands_over(entrypoint: Sequence[str], text: str = "") -> bool:
 
 
 def _unwrapped(entrypoint: Sequence[str]) -> list[str]:
-    """The words behind wrappers that only run them."""
-    words = [word for word in entrypoint if word] if list(entrypoint) == [""] else list(entrypoint)
+    """The words behind wrappers that only run them; a wrapper with any other option stays."""
+    words = [] if list(entrypoint) == [""] else list(entrypoint)
     while words:
         name = posixpath.basename(words[0])
         if name in USERS and len(words) > 1:
             words = words[2:]
-        elif name in WRAPPERS:
-            words = _past_options(name, words[1:])
+        elif name in WRAPPERS and (behind := _past_options(words[1:])) is not None:
+            words = behind
         else:
             break
     return words
 
 
-def _past_options(name: str, words: list[str]) -> list[str]:
-    while words and (words[0].startswith("-") or (name == "env" and "=" in words[0])):
+def _past_options(words: list[str]) -> list[str] | None:
+    """The words behind options and assignments; None if there is an option that is not known."""
+    while words and (words[0].startswith("-") or re.match(r"\w+=", words[0])):
         option, *words = words
         if option == "--":
             break
-        if option in VALUED.get(name, ()):
+        if option in VALUED:
             words = words[1:]
+        elif option not in FLAGS and option.startswith("-"):
+            return None
     return words
 
 
 def _leads(text: str) -> bool:
-    """Whether a script's last statement, outside of all blocks, is that command, and nothing before leads elsewhere."""
-    *before, last = [*_statements(text)] or [""]
-    depth = sum(bool(OPENS.match(one)) - bool(CLOSES.match(one)) for one in before)
-    return depth == 0 and _is_command(last) and not any(_elsewhere(one) for one in before)
-
-
-def _statements(text: str) -> Iterator[str]:
-    for line in text.replace("\\\n", " ").splitlines():
-        if not line.lstrip().startswith("#"):
-            yield from filter(None, map(str.strip, ENDS.split(line)))
-
-
-def _elsewhere(statement: str) -> bool:
-    return ELSEWHERE.match(statement) is not None and not statement.endswith(" &")
-
-
-def _is_command(statement: str) -> bool:
-    words = re.sub(r"\s+\d?[<>]{1,2}&?\s*\S+", "", statement).split()
-    behind = _unwrapped(words[1:])
-    return words[:1] == ["exec"] and len(behind) == 1 and behind[0] in ALL
+    """Whether a script's last line ends as that command, and all before is plain; open blocks would not run at all."""
+    joined = re.sub(r"^([^#\n]*)\\\n", r"\1 ", text, flags=re.MULTILINE)
+    *before, last = [line for line in map(str.strip, joined.split("\n")) if line] or [""]
+    ends = LAST.fullmatch(last)
+    behind = _unwrapped(ends[1].split()) if ends else []
+    return len(behind) == 1 and behind[0] in ALL and all(map(PLAIN.fullmatch, before))

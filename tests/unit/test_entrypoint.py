@@ -7,12 +7,22 @@ from pipeline.entrypoint import hands_over, script
 BASH = "#!/bin/bash\n"
 HANDING = {
     "plain": 'set -euo pipefail\nsource /opt/setup.sh\nexec "$@"',
-    "failing is not usual": 'cd /app || exit 1\nif ! command -v nvidia-smi; then echo no; exit 1; fi\nexec "$@"',
+    "settings": """# what `vllm` reads
+export A=1 B="x y" && umask 022
+A=${A:-2}
+PATH+=:/opt/bin
+
+mkdir -p /root/.cache > /dev/null 2>&1
+echo "it's set; go"
+exec "$@\"""",
+    "tests": 'if [ -n "$A" ]; then\n  . /a\nelif ! test -d /b\nthen echo >&2; else :; fi\n[ -f /c ] && . /c\nexec "$@"',
+    "a block in a block": 'if [ a ]; then if [ b ]; then echo c; fi; fi\nexec "$@"',
+    "a comment behind": 'A=1 # the `first`\nexec "$@"',
+    "one line": 'set -e; exec "$@"',
     "another wrapper": 'exec tini -s -- "$@"',
     "a user": 'exec gosu root "$@"',
-    "output elsewhere": 'exec 2>&1\nexec "$@" 2> /dev/null',
-    "in the background": '/usr/sbin/sshd &\nvllm serve model > /log 2>&1 &\nexec "$@"',
-    "a continued line": 'exec \\\n  "$@"',
+    "a continued line": 'export A=1 \\\n  B=2\nexec \\\n  "$@"',
+    "braces": 'exec "${@}"',
 }
 # They hand over, by branches or functions: not plainly, so they count as swallowing.
 UNCLEAR = {
@@ -24,6 +34,11 @@ UNCLEAR = {
     "through a function": 'main() {\n  echo "$(date)"\n  exec "$@"\n}\nmain "$@"',
     "pattern": 'if [[ "$1" == -* ]]; then exec vllm serve "$@"; fi\nexec "$@"',
     "no command": 'if test -z "$1"; then exec vllm serve; fi\nexec "${@}"',
+    "a folder of its own": 'cd /app\nexec "$@"',
+    "in the background": '/usr/sbin/sshd &\nexec "$@"',
+    "output elsewhere": 'exec "$@" 2> /dev/null',
+    "asked of a program": 'export IP=$(hostname -i)\nexec "$@"',
+    "over two lines": 'echo "a\nb"\nexec "$@"',
 }
 SWALLOWING = {
     "serves its own": "vllm serve /model --port 8000",
@@ -45,6 +60,26 @@ SWALLOWING = {
     "commented out": '# exec "$@"\ntrue',
     "in a text": 'cat <<EOF\nexec "$@"\nEOF',
     "words joined": 'exec bash -c "$*"',
+    "with a setting": 'VLLM_X=1 vllm serve foo\nexec "$@"',
+    "nicely": 'nice -n 5 vllm serve foo\nexec "$@"',
+    "through another": 'uv run vllm serve foo\nexec "$@"',
+    "python": 'python3 /app/start.py\nexec "$@"',
+    "a script": '/app/serve.sh\nexec "$@"',
+    "waited for": 'nohup vllm serve x &\nwait\nexec "$@"',
+    "in a word": 'export OUT=$(vllm serve x)\nexec "$@"',
+    "in an old word": 'echo `vllm serve x`\nexec "$@"',
+    "in a pipe": 'echo x | vllm serve x\nexec "$@"',
+    "behind a setting": 'export A=1; vllm serve x\nexec "$@"',
+    "behind a quoted comment": 'export A="b #c"; vllm serve x\nexec "$@"',
+    "behind a comment that ends in a backslash": '# why \\\nvllm serve x\nexec "$@"',
+    "behind a setting's comment": 'export A=1 # why \\\nvllm serve x\nexec "$@"',
+    "in a block": 'if [ -f /x ]; then\n  vllm serve x\nfi\nexec "$@"',
+    "as a test": 'if vllm serve x; then echo; fi\nexec "$@"',
+    "on a condition": '[ -n "$A" ] && exec "$@"',
+    "on a condition above": '[ -n "$A" ] ||\n  exec "$@"',
+    "only in a comment": 'export A=1 # no; exec "$@"',
+    "arguments set": 'set -e a b\nexec "$@"',
+    "into a program": 'echo x > >(vllm serve x)\nexec "$@"',
     "open quote": 'exec "$@',
     "open block": 'if true; then exec "$@"',
     "nothing": "",
@@ -64,6 +99,7 @@ def test_a_script_that_does_so_by_chance_or_not_at_all_does_not(text: str) -> No
 @pytest.mark.parametrize(
     "entrypoint",
     [[], [""], ["tini", "--"], ["/usr/bin/tini", "-g", "-p", "SIGTERM", "--"], ["dumb-init"], ["env", "A=b"],
+     ["/usr/bin/env", "-i", "-u", "X", "A=b", "tini", "--"],
      ["/opt/nvidia/nvidia_entrypoint.sh"],
      ["sh", "-c", 'exec "$@"', "--"], ["tini", "--", "bash", "-c", 'exec "$@"', "x"]],
 )  # fmt: skip
@@ -75,7 +111,9 @@ def test_words_that_hand_over_need_no_script(entrypoint: list[str]) -> None:
     "entrypoint",
     [["vllm", "serve"], ["python3", "-m", "vllm.entrypoints.openai.api_server"], ["/bin/sh", "-c", "exec vllm serve"],
      ["sh", "-c", 'exec "$@"'], ["bash"], ["bash", "-c"], ["/entry.sh"], ["tini", "--", "/entry.sh"],
-     ["nvidia_entrypoint.sh", "vllm", "serve"]],
+     ["nvidia_entrypoint.sh", "vllm", "serve"],
+     ["/usr/bin/env", "--split-string=python3 -m vllm.entrypoints.openai.api_server"],
+     ["env", "-S", "vllm serve x"], ["env", "-Svllm serve"], ["env", "-vS", "vllm serve"], ["tini", "--other", "x"]],
 )  # fmt: skip
 def test_words_that_serve_or_say_nothing_do_not(entrypoint: list[str]) -> None:
     assert not hands_over(entrypoint)
