@@ -63,6 +63,8 @@ def _where(named: str) -> Path:
     file = Path(os.environ.get("TANDEM_CWD") or loader.initial_workdir or ".", named)
     if not file.parent.is_dir():
         raise ConfigError(f"--html {named}: there is no folder {file.parent}", hint="make it first")
+    if file.is_dir() or not file.name:
+        raise ConfigError(f"--html {named}: that is a folder", hint="name a file in it")
     return file
 
 

@@ -46,7 +46,7 @@ class Looking(Command):  # type: ignore[misc]  # doit has no annotations
         """Load the graph and answer; returns the exit code."""
         graph = load(self._loader, self.opt_vals)
         code = self.answer(graph, opt_values, pos_args)
-        graph.cache.save()
+        graph.cache.save(wait=False)
         for note in graph.records.notes:
             sys.stderr.write(f"note: {note}\n")
         return code

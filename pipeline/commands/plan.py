@@ -45,7 +45,13 @@ def _row(i: int, seen: Seen) -> tuple[str, ...]:
     word = _word(seen)
     if coloured():
         word = f"\x1b[{STATES[seen.state][1]}m{word}\x1b[0m"
-    return f"{i:2}", seen.task.name, word, f"usually {duration(seen.usual)}" if doing and seen.usual else "", _why(seen)
+    usual = _usual(seen)
+    return f"{i:2}", seen.task.name, word, f"usually {duration(usual)}" if doing and usual else "", _why(seen)
+
+
+def _usual(seen: Seen) -> float | None:
+    """What was measured are runs: an earlier result is there again sooner."""
+    return None if seen.decision.state is State.RESTORE else seen.usual
 
 
 def _word(seen: Seen) -> str:
@@ -100,5 +106,5 @@ def _json(seen: Seen) -> Json:
         "on": list[Json](_on(seen)) if seen.decision.state is State.DEPENDS else [],
         "running": running_json(seen.running),
         "reasons": reasons_json(seen.decision.reasons),
-        "usual_seconds": seen.usual,
+        "usual_seconds": _usual(seen),
     }

@@ -4,7 +4,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from doit import cmd_run
@@ -112,10 +112,16 @@ class Run(cmd_run.Run):  # type: ignore[misc]  # doit has no annotations
         control = TaskControl(self.task_list)
         control.process(asked)
         if single:
-            for name in control.selected_tasks:
-                task = control.tasks[name]
-                for one in [control.tasks[sub] for sub in task.task_dep] if task.has_subtask else [task]:
-                    one.task_dep = []
+            named = [control.tasks[name] for name in control.selected_tasks]
+            ones = [
+                one
+                for task in named
+                for one in ([control.tasks[n] for n in task.task_dep] if task.has_subtask else [task])
+            ]
+            above = {one.name: _above(control.tasks, one.name) for one in ones}
+            for one in ones:
+                # Those that are named keep their order.
+                one.task_dep = [name for name in above if name in above[one.name]]
         return control
 
     def _meant(self) -> list[str] | None:
@@ -158,3 +164,15 @@ def _sum(outcomes: list[Outcome], code: Exit, seconds: float) -> str:
         counts[str(outcome.end)] = counts.get(str(outcome.end), 0) + 1
     said = ", ".join(f"{count} {end}" for end, count in counts.items()) or "nothing to do"
     return f"{said} in {seconds:.2f} s" + (f"; exit {int(code)}" if code else "")
+
+
+def _above(tasks: Mapping[str, Any], name: str) -> set[str]:
+    """All that a task waits for, directly or not."""
+    found: set[str] = set()
+    waiting = list(tasks[name].task_dep)
+    while waiting:
+        one = waiting.pop()
+        if one not in found:
+            found.add(one)
+            waiting.extend(tasks[one].task_dep)
+    return found

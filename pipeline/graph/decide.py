@@ -10,7 +10,7 @@ from pipeline.graph.files import canonical
 from pipeline.graph.fingerprint import Values, fingerprint, upstream, values
 from pipeline.graph.graph import Graph
 from pipeline.graph.records import Record
-from pipeline.graph.task import Outputs, Task
+from pipeline.graph.task import MALFORMED, Outputs, Task
 from pipeline.graph.world import NEVER
 
 HASH = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{20,}\b")
@@ -104,9 +104,11 @@ def decide(graph: Graph, task: Task, results: Mapping[str, Outputs | None], *, a
     if unknown:
         return _depending(graph, task, inputs, unknown)
     key = fingerprint(task.name, inputs)
-    record = graph.records.read(task.name, key)
+    record = _sound(graph, task, graph.records.read(task.name, key))
     if record is None:
         compared = graph.records.latest(task.name)
+        if compared and compared.fingerprint == key:
+            compared = None  # it is the one that is damaged
         reasons = _differences(compared, inputs)
         return Decision(
             task=task.name, state=State.RUN, fingerprint=key, inputs=inputs, compared=compared, reasons=reasons
@@ -123,6 +125,18 @@ def decide(graph: Graph, task: Task, results: Mapping[str, Outputs | None], *, a
         compared=record,
         reasons=broken,
     )
+
+
+def _sound(graph: Graph, task: Task, record: Record | None) -> Record | None:
+    """The record, if its outputs are what today's code asks for; a damaged one counts as absent."""
+    try:
+        if record:
+            task.world(record.outputs)
+    except MALFORMED as error:
+        assert record
+        graph.records.refuse(record, error)
+        return None
+    return record
 
 
 def broken_claims(graph: Graph, task: Task, outputs: Outputs) -> tuple[Reason, ...]:

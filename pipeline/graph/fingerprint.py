@@ -11,7 +11,7 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,7 +53,7 @@ def values(inputs: Inputs, around: Surroundings) -> Values:
         found.update(_params(where, part.params))
         found.update({f"env:{name}": _env(around.env(name)) for name in part.env})
         found.update({f"tool:{name}": around.tools.identity(name) for name in part.tools})
-        found.update(_code(part.code, around))
+        found.update(code(part.code, around))
     return found
 
 
@@ -135,7 +135,8 @@ def _env(value: str | None) -> str:
     return "unset" if value is None else f"set, sha256 {_sha256(value)[:16]}"
 
 
-def _code(names: tuple[str, ...], around: Surroundings) -> Iterator[tuple[str, str]]:
+def code(names: Iterable[str], around: Surroundings) -> Iterator[tuple[str, str]]:
+    """What modules and functions say now, by key. Raises ConfigError for what is not Python, TandemError."""
     try:
         for name, value in modules(around.root, names, around.cache).items():
             yield f"code:{name}", value

@@ -12,6 +12,7 @@ from pipeline.graph.decide import Decision, look
 from pipeline.graph.files import canonical, folder_name, not_writable
 from pipeline.graph.graph import Graph
 from pipeline.graph.records import LATEST, Record
+from pipeline.graph.task import MALFORMED
 
 CONTENT_ADDRESSED = ("base", "wheels", "models", "readings")
 """The folders below artifacts/ in which each entry is named after its content and made by some task."""
@@ -127,7 +128,7 @@ def _kept(graph: Graph, stay: list[Record]) -> Kept:
     for record in stay:
         hashes.update(HASH.findall(canonical(record.outputs)))
         # A record of another version may not have what today's code asks it for; its hashes still count.
-        with suppress(LookupError, TypeError, ValueError, AttributeError, AssertionError):
+        with suppress(*MALFORMED):
             for claim in graph.tasks[record.task].world(record.outputs):
                 hashes.update(HASH.findall(canonical(dict(claim.what))))
                 if "path" in claim.what:

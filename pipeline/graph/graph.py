@@ -1,14 +1,16 @@
 """All tasks of a project, and where their results are kept: what every command starts from."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import ConfigError
 from pipeline.graph.files import folder_name
 from pipeline.graph.fingerprint import Surroundings
 from pipeline.graph.records import Records
 from pipeline.graph.sharing import Share
+from pipeline.graph.source import PACKAGE
 from pipeline.graph.stats import StatCache
 from pipeline.graph.task import Inputs, Outputs, Task
 from pipeline.graph.tools import Tools
@@ -49,13 +51,17 @@ class Graph:
         return Surroundings(root=self.root, named=self.named, tools=self.tools, cache=self.cache)
 
     def add(self, *tasks: Task) -> None:
-        """Add tasks. Raises ConfigError if a name, or the name of its folder, is taken."""
+        """Add tasks; the function that runs one is an input of it. Raises ConfigError if a name is taken.
+
+        So is the name of its folder.
+        """
         folders = {folder_name(name): name for name in self.tasks}
         for task in tasks:
             taken = folders.setdefault(folder_name(task.name), task.name)
             if task.name in self.tasks or taken != task.name:
                 raise ConfigError(f"task {task.name!r}: the name is taken by {taken!r}")
-            self.tasks[task.name] = task
+            own = _own_code(task.run)
+            self.tasks[task.name] = replace(task, inputs=replace(task.inputs, code=(*task.inputs.code, *own)))
 
     def order(self, names: Iterable[str] = ()) -> list[str]:
         """These tasks (all, if none are named) and everything upstream, each after what it waits for.
@@ -86,3 +92,10 @@ class Graph:
         for upstream in (*self.tasks[name].needs, *self.tasks[name].after):
             self._visit(upstream, (*above, name), found)
         found.append(name)
+
+
+def _own_code(run: Any) -> tuple[str, ...]:
+    """The function of ours in which a task's own is written, as in "pipeline.image_tasks:_build"."""
+    module = getattr(run, "__module__", "")
+    outermost = getattr(run, "__qualname__", "").partition(".")[0]
+    return (f"{module}:{outermost}",) if module.startswith(f"{PACKAGE}.") and outermost else ()

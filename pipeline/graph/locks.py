@@ -45,11 +45,11 @@ def hold(path: Path, *, what: str, log: Log) -> Iterator[None]:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold a lock for the moment that it takes to merge a file."""
+def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
+    """Hold a lock for the moment that it takes to merge a file. Raises BlockingIOError if it must not wait for it."""
     handle = _open(path)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         yield
     finally:
         os.close(handle)

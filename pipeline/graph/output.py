@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Protocol, TextIO
 
@@ -21,6 +21,8 @@ ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07|[\x00-\x08\x0b-
 WIDEST = 160  # characters of a sign of life; the log has the whole line
 HEARTBEAT = 30.0
 TAIL = 15
+LATEST = "latest"
+STAMP = "%Y%m%dT%H%M%S.%f"
 LOUD, NORMAL, QUIET = 2, 1, 0
 
 
@@ -50,7 +52,7 @@ class TaskLog:
     """A task's log handle: every line in the file, the newest on the screen. Safe to use from several threads."""
 
     def __init__(self, task: str, folder: Path, screen: Screen) -> None:
-        self.path = folder / f"{datetime.now().astimezone():%Y%m%dT%H%M%S.%f}.log"
+        self.path = folder / f"{_next(folder / LATEST)}.log"
         self._task = task
         self._screen = screen
         self._lock = threading.Lock()
@@ -60,7 +62,7 @@ class TaskLog:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._file = self.path.open("x", encoding="utf-8", errors="backslashreplace", buffering=1)
-            point(folder / "latest", self.path.name)
+            point(folder / LATEST, self.path.name)
         except OSError as error:
             raise not_writable(self.path, error) from error
 
@@ -100,6 +102,16 @@ class TaskLog:
                 self._put(text)
         for part in text.splitlines() or [""]:
             self._screen.line(self._task, clean(part), step=step)
+
+
+def _next(latest: Path) -> str:
+    """A name that sorts after the newest log's, whatever the clock and the time zone were then."""
+    name = f"{datetime.now(UTC):{STAMP}}"
+    with suppress(OSError, ValueError):
+        last = latest.readlink().stem
+        if last >= name:
+            return f"{datetime.strptime(last, STAMP).replace(tzinfo=UTC) + timedelta(microseconds=1):{STAMP}}"
+    return name
 
 
 class PlainScreen:

@@ -60,6 +60,11 @@ class Records:
             self._damaged(path, error)
             return None
 
+    def refuse(self, record: Record, error: Exception) -> None:
+        """Count a record as damaged whose outputs are none of its task's."""
+        said = ValueError(f"its outputs are none of {record.task}: {error!r}")
+        self._damaged(self.path(record.task, record.fingerprint), said)
+
     def write(self, record: Record) -> None:
         """Keep a record: whole or not at all, and on the disk before this returns. Raises HostError."""
         write_whole(self.path(record.task, record.fingerprint), spelled(record))
@@ -120,7 +125,10 @@ def spelled(record: Record) -> str:
 
 def understood(text: bytes, task: str, fingerprint: str) -> Record:
     """The record that this text must be. Raises ValueError, TypeError or KeyError if it is not."""
-    found = json.loads(text)
+    try:
+        found = json.loads(text)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
     if not isinstance(found, dict):
         raise TypeError("not a mapping")
     if found["schema"] != SCHEMA:

@@ -4,8 +4,8 @@ import json
 import os
 import time
 import traceback
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -13,14 +13,14 @@ from pipeline.errors import TandemError
 from pipeline.graph import sharing
 from pipeline.graph.decide import Decision, State, ask_ahead, broken_claims, changed, decide, look
 from pipeline.graph.files import folder_name, not_writable, write_whole
-from pipeline.graph.fingerprint import values
+from pipeline.graph.fingerprint import Values, code, values
 from pipeline.graph.graph import Graph
 from pipeline.graph.locks import hold
 from pipeline.graph.outcome import End, Outcome, interrupted_by
 from pipeline.graph.output import Screen, TaskLog
 from pipeline.graph.records import Record
 from pipeline.graph.task import Outputs, Run, Task
-from pipeline.graph.world import NEVER
+from pipeline.graph.world import NEVER, ON_DISK
 from pipeline.log import Log, announce
 from pipeline.procs import cancelled
 
@@ -47,15 +47,22 @@ class Runner:
     """Brings tasks up to date, one call a task; safe to call from several threads for different tasks.
 
     `asked` are the tasks that the run was asked for by name; `always` does the work again even if a result is there.
+    What one task needs made again is made `side_by_side`.
     """
 
-    def __init__(self, graph: Graph, screen: Screen, *, asked: Collection[str], always: bool = False) -> None:
-        self._graph = graph
+    def __init__(
+        self, graph: Graph, screen: Screen, *, asked: Collection[str], always: bool = False, side_by_side: int = 1
+    ) -> None:
+        self.graph = graph
         self._screen = screen
         self._asked = asked
         self._always = always
+        self._side_by_side = side_by_side
         graph.records.may_change = True
-        ask_ahead(graph, graph.order(name for name in asked if name in graph.tasks) if asked else ())
+        names = graph.order(name for name in asked if name in graph.tasks) if asked else []
+        ask_ahead(graph, names)
+        # Before any is edited: this process has some of these modules in memory, and runs them as they are now.
+        self._code = _code(graph, names)
 
     def attempt(self, name: str) -> Outcome:
         """Skip, restore or run a task whose upstream is done. Whatever goes wrong is in the outcome."""
@@ -64,22 +71,22 @@ class Runner:
     def _bring(self, name: str, given: Attempt) -> Outcome:
         start = time.monotonic()
         try:
-            outcome = self._attempt(self._graph.tasks[name], given)
+            outcome = self._attempt(self.graph.tasks[name], given)
         except BaseException as error:
             outcome = _failed(name, error, None)
         outcome = replace(outcome, seconds=time.monotonic() - start, before=tuple(given.before))
         if outcome.outputs is not None:
-            self._graph.results[name] = outcome.outputs
+            self.graph.results[name] = outcome.outputs
         self._screen.end(outcome)
         return outcome
 
     def _attempt(self, task: Task, given: Attempt) -> Outcome:
         given.results = self._upstream(task)
-        decision = decide(self._graph, task, given.results, asked=given.asked)
+        decision = decide(self.graph, task, given.results, asked=given.asked)
         if not given.always and (there := self._as_it_is(decision)):
             return there
-        self._graph.world.moved()
-        log = TaskLog(task.name, self._graph.artifacts / "logs" / folder_name(task.name), self._screen)
+        self.graph.world.moved()
+        log = TaskLog(task.name, self.graph.artifacts / "logs" / folder_name(task.name), self._screen)
         self._screen.start(task.name)
         try:
             with hold(self._lock(task), what=task.name, log=log):
@@ -89,12 +96,12 @@ class Runner:
         finally:
             log.close()
         # Now, not at the end of the run: what was hashed is not hashed again, even after a kill.
-        self._graph.cache.save()
+        self.graph.cache.save()
         return replace(outcome, log=log.path)
 
     def _work(self, task: Task, given: Attempt, log: TaskLog) -> Outcome:
         # Again, now that no other run can be at this task: it may have been done while we waited.
-        decision = decide(self._graph, task, given.results, asked=given.asked)
+        decision = decide(self.graph, task, given.results, asked=given.asked)
         for reason in decision.reasons[:SHOWN]:
             announce(log, f"because {reason.said}")
         for reason in decision.reasons[SHOWN:]:
@@ -102,7 +109,7 @@ class Runner:
         if not given.always:
             if there := self._as_it_is(decision):
                 return there
-            if sharing.take(self._graph.share, self._graph.records, task, decision.fingerprint, log):
+            if sharing.take(self.graph.share, self.graph.records, task, decision.fingerprint, log):
                 return self._work(task, given, log)
             restorable = decision.state is State.RESTORE and decision.record
             if restorable and self._restored(task, decision, restorable, given.results, log):
@@ -120,17 +127,29 @@ class Runner:
     def _complete(self, task: Task, given: Attempt) -> dict[str, Outputs] | None:
         """What its upstream comes to once its lazy tasks have made what a run reads; None if one of them failed."""
         results = dict(given.results)
-        for name in task.needs:
-            lazy = self._graph.tasks[name]
-            if not lazy.lazy or not broken_claims(self._graph, lazy, results[name]):
-                continue
-            outcome = self._bring(name, Attempt(asked=True, always=False))
+        lazy = [name for name in task.needs if self.graph.tasks[name].lazy]
+        gone = [name for name in lazy if broken_claims(self.graph, self.graph.tasks[name], results[name])]
+        for outcome in self._all(gone):
             if outcome.end is not End.SKIPPED:
                 given.before += [*outcome.before, outcome]
             if outcome.outputs is None:
                 return None
-            results[name] = outcome.outputs
+            results[outcome.task] = outcome.outputs
         return results
+
+    def _all(self, names: list[str]) -> list[Outcome]:
+        """Bring tasks up to date that one has to wait for; after a failure no more are begun."""
+        if min(len(names), self._side_by_side) > 1:
+            from concurrent.futures import ThreadPoolExecutor
+
+            with ThreadPoolExecutor(self._side_by_side) as pool:
+                return list(pool.map(lambda name: self._bring(name, Attempt(asked=True, always=False)), names))
+        outcomes: list[Outcome] = []
+        for name in names:
+            outcomes.append(self._bring(name, Attempt(asked=True, always=False)))
+            if outcomes[-1].outputs is None:
+                break
+        return outcomes
 
     def _restored(
         self, task: Task, decision: Decision, record: Record, results: Mapping[str, Outputs], log: Log
@@ -145,34 +164,58 @@ class Runner:
                 raise
             log.line(f"cannot be restored, so it is made again: {error}")
             return False
-        if broken := broken_claims(self._graph, task, record.outputs):
+        if broken := broken_claims(self.graph, task, record.outputs):
             log.line(f"restored, but {broken[0].new}; so it is made again")
             return False
-        self._graph.records.use(record)
+        self.graph.records.use(record)
         return True
 
     def _run(self, task: Task, decision: Decision, results: Mapping[str, Outputs], log: Log) -> Record:
         assert decision.fingerprint is not None
+        self._same_code(task, decision)
+        self._upstream_is_whole(task, results)
         started, start = time.time(), time.monotonic()
         with self._scratch(task) as scratch:
             outputs = task.run(_handed(decision, results, scratch, log))
-        for name in task.needs:
-            # What the task has hard-linked (a build context does) has new stats now, and is still in memory.
-            broken_claims(self._graph, self._graph.tasks[name], results[name])
+        # What the task has hard-linked (a build context does) has new stats now, and is still in memory.
+        self._upstream_is_whole(task, results)
         self._unchanged(task, decision)
         record = Record(
             task=task.name, fingerprint=decision.fingerprint, inputs=decision.inputs, outputs=_plain(task, outputs)
         )
-        broken = [r for r in broken_claims(self._graph, task, record.outputs) if r.input != f"world:{NEVER}"]
+        broken = [r for r in broken_claims(self.graph, task, record.outputs) if r.input != f"world:{NEVER}"]
         if broken:
             raise TandemError(f"{task.name} has ended, but {broken[0].new}", hint="something else changed it meanwhile")
-        self._graph.records.write(record)
-        sharing.give(self._graph.share, task, record, log)
+        self.graph.records.write(record)
+        sharing.give(self.graph.share, task, record, log)
         self._remember_time(task, record, started, time.monotonic() - start)
         return record
 
+    def _same_code(self, task: Task, decision: Decision) -> None:
+        """A module in memory is not what its file says now, so its result would be recorded under the wrong inputs."""
+        edited = [key for key, value in decision.inputs.items() if self._code.get(key, value) != value]
+        if edited:
+            names = ", ".join(key.partition(":")[2] for key in edited)
+            raise TandemError(
+                f"{names} changed since this run began: {task.name} is not run", hint="run it again, as a new process"
+            )
+
+    def _upstream_is_whole(self, task: Task, results: Mapping[str, Outputs]) -> None:
+        """The files that this run has seen upstream are what it reads; another run, or an editor, may have been there.
+
+        With `--single` they are whatever is there: nobody has looked at them.
+        """
+        for name in task.needs:
+            claims = self.graph.tasks[name].world(results[name]) if name in self.graph.results else ()
+            for _, why in self.graph.world.broken(claim for claim in claims if claim.kind in ON_DISK):
+                raise TandemError(
+                    f"{why}, which is a result of {name}, while {task.name} needs it: nothing is recorded",
+                    hint="run it again, and leave results alone meanwhile",
+                )
+
     def _unchanged(self, task: Task, decision: Decision) -> None:
-        now = values(task.inputs, self._graph.around)
+        self.graph.tools.forget()
+        now = values(task.inputs, self.graph.around)
         before = {key: value for key, value in decision.inputs.items() if not key.startswith("upstream:")}
         if moved := changed(before, now):
             names = ", ".join(reason.input.partition(":")[2] for reason in moved)
@@ -186,20 +229,20 @@ class Runner:
         record = decision.record
         if record is None or decision.state not in AS_IT_IS:
             return None
-        latest = self._graph.records.latest(record.task)
+        latest = self.graph.records.latest(record.task)
         if latest is None or latest.fingerprint != record.fingerprint:
-            self._graph.records.use(record)
+            self.graph.records.use(record)
         return self._outcome(decision, AS_IT_IS[decision.state], record)
 
     def _upstream(self, task: Task) -> dict[str, Outputs]:
         """What the tasks that it needs came to: in this run, or (`--single`) the last time."""
         results: dict[str, Outputs] = {}
         for name in task.needs:
-            known = self._graph.results.get(name)
+            known = self.graph.results.get(name)
             if known is None:
                 # By the task that needs it: it was not asked for itself.
-                known = look(self._graph, [task.name])[name].outputs
-            if known is None and (latest := self._graph.records.latest(name)):
+                known = look(self.graph, [task.name])[name].outputs
+            if known is None and (latest := self.graph.records.latest(name)):
                 known = latest.outputs
             if known is None:
                 raise TandemError(f"{task.name} needs {name}, which has no result yet", hint=f"run {name} first")
@@ -216,7 +259,7 @@ class Runner:
         )
 
     def _lock(self, task: Task) -> Path:
-        return self._graph.artifacts / "locks" / f"{folder_name(task.name)}.lock"
+        return self.graph.artifacts / "locks" / f"{folder_name(task.name)}.lock"
 
     @contextmanager
     def _scratch(self, task: Task) -> Iterator[Path]:
@@ -227,7 +270,7 @@ class Runner:
         # Only a run that does something needs it.
         import shutil
 
-        above = self._graph.artifacts / "scratch" / folder_name(task.name)
+        above = self.graph.artifacts / "scratch" / folder_name(task.name)
         folder = above / os.urandom(6).hex()
         try:
             shutil.rmtree(above, ignore_errors=True)
@@ -241,9 +284,16 @@ class Runner:
 
     def _remember_time(self, task: Task, record: Record, started: float, seconds: float) -> None:
         """Beside the records, because no time may be in them: when, how long, and how long as a rule."""
-        file = self._graph.artifacts / "times" / f"{folder_name(task.name)}.json"
+        file = self.graph.artifacts / "times" / f"{folder_name(task.name)}.json"
         entry = {"fingerprint": record.fingerprint, "started": round(started, 3), "seconds": round(seconds, 3)}
-        write_whole(file, json.dumps([entry, *times(self._graph, task.name)][:KEPT_TIMES], indent=1) + "\n", sync=False)
+        write_whole(file, json.dumps([entry, *times(self.graph, task.name)][:KEPT_TIMES], indent=1) + "\n", sync=False)
+
+
+def _code(graph: Graph, names: Iterable[str]) -> Values:
+    """What the code of all these tasks says now; nothing if it cannot be read, which the task itself will say."""
+    with suppress(TandemError):
+        return dict(code({name for task in names for name in graph.tasks[task].inputs.code}, graph.around))
+    return {}
 
 
 def times(graph: Graph, task: str) -> list[dict[str, str | float]]:

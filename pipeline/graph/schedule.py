@@ -92,11 +92,15 @@ class Schedule:
         """Who brings the task up to date; None for a task of doit's own kind."""
         graph = graph_of(task)
         if graph is not None and id(graph) not in self._runners:
-            self._runners[id(graph)] = Runner(graph, self._shown, asked=self._asked, always=self._always)
+            self._runners[id(graph)] = Runner(
+                graph, self._shown, asked=self._asked, always=self._always, side_by_side=self._side_by_side
+            )
         return self._runners.get(id(graph))
 
     def _work(self, node: Any, tasks: Any, runner: Runner | None) -> None:
         if runner is None:
+            for other in self._runners.values():
+                other.graph.world.moved()  # nobody knows what it does
             outcome = attempt(node.task, tasks, self._shown, always=self._always)
         else:
             outcome = runner.attempt(node.task.name)

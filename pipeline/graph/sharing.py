@@ -5,7 +5,7 @@ from typing import Protocol
 from pipeline.errors import TandemError
 from pipeline.graph.fingerprint import fingerprint
 from pipeline.graph.records import Record, Records, spelled, understood
-from pipeline.graph.task import Task
+from pipeline.graph.task import MALFORMED, Task
 from pipeline.log import Log, announce
 from pipeline.procs import cancelled
 
@@ -63,6 +63,6 @@ def _proved(text: bytes, task: Task, key: str) -> Record:
             raise ValueError("its inputs do not come to its fingerprint")
         # Another version may have recorded other outputs than those that today's code asks for.
         task.world(record.outputs)
-    except (ValueError, TypeError, LookupError, AttributeError, AssertionError) as error:
+    except MALFORMED as error:
         raise TandemError(f"it is not a record of {task.name} {key[:12]}…: {error!r}") from error
     return record

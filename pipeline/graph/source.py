@@ -19,13 +19,16 @@ from pipeline.errors import ConfigError
 from pipeline.graph.stats import StatCache
 
 PACKAGE = "pipeline"
-SPEAKS_ONLY = {"pipeline.errors", "pipeline.log"}
-"""What a failure or a log line says changes no result. procs does count: it decides a program's environment."""
+SPEAKS_ONLY = {"pipeline.errors"}
+"""What a failure says changes no result. procs does count: it decides a program's environment."""
+ONE_THAT_DECIDES = {"pipeline.log": "pipeline.log:wait_until"}
+"""What a log line says changes no result either; how one waits for a service does."""
 
 
 def modules(root: Path, names: Iterable[str], cache: StatCache) -> dict[str, str]:
     """Every module that the named ones consist of, with the hash of its source; "missing" for one that is not there.
 
+    A name such as "pipeline.tasks:build" is one function, with what it uses of its own module and nothing else.
     Raises ConfigError for source that cannot be parsed, OSError for source that cannot be read.
     """
     found: dict[str, str] = {}
@@ -33,11 +36,16 @@ def modules(root: Path, names: Iterable[str], cache: StatCache) -> dict[str, str
     files = _Files(root)
     while waiting:
         name = waiting.pop()
+        name = ONE_THAT_DECIDES.get(name, name)
         if name in found or name in SPEAKS_ONLY:
             continue
-        file = files.of(name)
+        module, _, function = name.partition(":")
+        file = files.of(module)
         if file is None:
             found[name] = "missing"
+            continue
+        if function:
+            found[name] = cache.fact(f"code {name}", file, partial(_learn_function, function))
             continue
         known = json.loads(cache.fact(f"code {name}", file, partial(_learn, name)))
         found[name] = known["hash"]
@@ -56,11 +64,10 @@ class _Files:
         """The file of a module or package, by its dotted name; None if there is none."""
         above, _, last = name.rpartition(".")
         folders, files = self._inside(above)
-        if f"{last}.py" in files:
-            return f"{self._path(name)}.py"
+        # As Python looks: a package hides a module of its name.
         if last in folders and "__init__.py" in self._inside(name)[1]:
             return f"{self._path(name)}/__init__.py"
-        return None
+        return f"{self._path(name)}.py" if f"{last}.py" in files else None
 
     def _inside(self, package: str) -> tuple[frozenset[str], frozenset[str]]:
         """The names of the folders and of the files in a package's folder; none if there is no such folder."""
@@ -79,15 +86,44 @@ class _Files:
 
 
 def _learn(name: str, path: str) -> str:
-    file = Path(path)
-    try:
-        tree = ast.parse(file.read_bytes())
-    except (SyntaxError, ValueError) as error:
-        raise ConfigError(f"{file}: not Python: {error}") from error
+    file, tree = Path(path), _parsed(path)
     package = name if file.name == "__init__.py" else name.rpartition(".")[0]
     imports = sorted({target for node in _running(tree) for target in _targets(node, package)})
-    digest = hashlib.sha256(_spell(tree).encode("utf-8", "surrogatepass")).hexdigest()
-    return json.dumps({"hash": digest, "imports": imports})
+    return json.dumps({"hash": _hash(_spell(tree)), "imports": imports})
+
+
+def _learn_function(name: str, path: str) -> str:
+    """The hash of a function and of whatever else of its module it names, directly or not; "missing" without one."""
+    there = {bound: node for node in _parsed(path).body for bound in _bound(node)}
+    if name not in there:
+        return "missing"
+    found: set[str] = set()
+    waiting = [name]
+    while waiting:
+        found.add(bound := waiting.pop())
+        named = {node.id for node in ast.walk(there[bound]) if isinstance(node, ast.Name)}
+        waiting.extend((named & there.keys()) - found - {*waiting})
+    return _hash("".join(f"{bound} {_spell(there[bound])}\n" for bound in sorted(found)))
+
+
+def _bound(node: ast.stmt) -> Iterator[str]:
+    """The names that a definition or an assignment binds."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        yield node.name
+    elif isinstance(node, ast.Assign | ast.AnnAssign):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        yield from (name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name))
+
+
+def _parsed(path: str) -> ast.Module:
+    try:
+        return ast.parse(Path(path).read_bytes())
+    except (SyntaxError, ValueError) as error:
+        raise ConfigError(f"{path}: not Python: {error}") from error
+
+
+def _hash(spelled: str) -> str:
+    return hashlib.sha256(spelled.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _running(node: ast.AST) -> Iterator[ast.AST]:

@@ -100,13 +100,16 @@ class StatCache:
                     raise Cancelled("interrupted")
         return digest.hexdigest()
 
-    def save(self) -> None:
-        """Write what was learned back, merged with what other runs wrote meanwhile. Never fails a run."""
+    def save(self, *, wait: bool = True) -> None:
+        """Write what was learned back, merged with what other runs wrote meanwhile. Never fails a run.
+
+        Who must not `wait` lets it be if another run is at it.
+        """
         with self._lock:
             new, self._new = self._new, {}
         if not new:
             return
-        with suppress(HostError), locked(self._file.with_suffix(".lock")):
+        with suppress(HostError, BlockingIOError), locked(self._file.with_suffix(".lock"), wait=wait):
             self._known = _there(self._load() | new)
             text = json.dumps({"schema": SCHEMA, "known": self._known}, separators=(",", ":"))
             write_whole(self._file, text, sync=False)

@@ -7,6 +7,8 @@ from pathlib import Path
 from pipeline.log import Log
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+MALFORMED = (LookupError, TypeError, ValueError, AttributeError, AssertionError)
+"""What a task's own code raises at outputs that another version of it recorded, or nobody."""
 Outputs = dict[str, Json]
 """What a task hands on. No times and no path of the checkout's own location: its hash is the result's identity."""
 

@@ -12,7 +12,7 @@ MISSING = "missing"
 
 
 class Tools:
-    """A registry from a tool's name to a function that says which one this machine has; each asked once a run."""
+    """A registry from a tool's name to a function that says which one this machine has; each is asked once."""
 
     def __init__(self) -> None:
         self._identities: dict[str, Callable[[], str]] = {}
@@ -31,6 +31,11 @@ class Tools:
             if name not in self._known:
                 self._known[name] = self._ask(name)
             return self._known[name]
+
+    def forget(self) -> None:
+        """Ask every tool anew when it is next named: a machine may be upgraded while a task runs."""
+        with self._lock:
+            self._known.clear()
 
     def _ask(self, name: str) -> str:
         try:

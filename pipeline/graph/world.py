@@ -19,7 +19,8 @@ Check = Callable[[Claim], str | None]
 
 NEVER = "never"
 """A claim of this kind never holds: someone asked for the task to run again. It is not asked after the run."""
-NEAR = {"file", "tree", NEVER}
+ON_DISK = {"file", "tree"}
+NEAR = {*ON_DISK, NEVER}
 FRESH = 2.0
 """Seconds for which an answer that was asked for ahead may stand for one of now."""
 
@@ -31,20 +32,19 @@ class _Ahead(threading.Thread):
         super().__init__(daemon=True)
         self._check = check
         self._claim = claim
-        self._held = False
-        self._asked = time.monotonic()
+        self._found: list[str | None] = []
+        self._ended = 0.0
         self.start()
 
     def run(self) -> None:
         with suppress(Exception):  # it is asked again, and then says what is wrong
-            self._held = self._check(self._claim) is None
+            self._found.append(self._check(self._claim))
+        self._ended = time.monotonic()
 
-    def holds(self) -> bool:
-        """Whether the claim was seen to hold just now."""
-        if time.monotonic() - self._asked > FRESH:
-            return False
+    def answer(self) -> list[str | None]:
+        """What check() says, if that was asked for just now; nothing if it has to be asked again."""
         self.join()
-        return self._held
+        return self._found if time.monotonic() - self._ended <= FRESH else []
 
 
 class World:
@@ -70,10 +70,7 @@ class World:
         return self._checks[claim.kind](claim)
 
     def ahead(self, claims: Iterable[Claim]) -> None:
-        """Begin to ask other machines about claims that broken() will look at in a moment.
-
-        An answer serves for a moment, and only to say that the claim holds: what does not hold is asked again.
-        """
+        """Begin to ask other machines about claims that broken() will look at in a moment: as long answers serve."""
         for claim in claims:
             if claim.kind not in NEAR and claim.kind in self._checks and (key := _key(claim)) not in self._ahead:
                 self._ahead[key] = _Ahead(self._checks[claim.kind], claim)
@@ -87,12 +84,12 @@ class World:
 
         Raises what check() raises.
         """
-        claims = [claim for claim in claims if not self._holds(claim)]
+        claims = list(claims)
         found: dict[int, str | BaseException | None] = {}
 
         def ask(i: int) -> None:
             try:
-                found[i] = self.check(claims[i])
+                (found[i],) = self._asked_ahead(claims[i]) or [self.check(claims[i])]
             except BaseException as error:
                 found[i] = error
 
@@ -106,10 +103,9 @@ class World:
             thread.join()
         return list(_only_broken(claims, found))
 
-    def _holds(self, claim: Claim) -> bool:
-        """Whether it was asked ahead, and holds."""
+    def _asked_ahead(self, claim: Claim) -> list[str | None]:
         asked = self._ahead.get(_key(claim)) if claim.kind not in NEAR else None
-        return asked is not None and asked.holds()
+        return asked.answer() if asked else []
 
     def _file(self, claim: Claim) -> str | None:
         """{"path": below the checkout or absolute, "sha256": hex}."""

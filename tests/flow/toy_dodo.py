@@ -75,7 +75,10 @@ def toy(name: str, inputs: Inputs, make: Callable[[Run], str], *needs: str, rest
 
     return Task(
         name=name, doc=f"make {name}", inputs=inputs, needs=needs, run=work,
-        world=lambda out: (Claim(kind="file", what=out), Claim(kind="lamp", what={"name": name})),
+        world=lambda out: (
+            Claim(kind="file", what={"path": out["path"], "sha256": out["sha256"]}),
+            Claim(kind="lamp", what={"name": name}),
+        ),
         restore=restore if restorable else None, lazy=name in os.environ.get("TOY_LAZY", "").split(),
     )  # fmt: skip
 

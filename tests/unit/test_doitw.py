@@ -1,6 +1,7 @@
 """doitw and the tooling's lock, as far as files tell; tests/docker/test_fresh_machine.py runs them."""
 
 import re
+import time
 import tomllib
 from pathlib import Path
 
@@ -32,7 +33,7 @@ def test_the_lock_answers_what_pyproject_asks(asked: str) -> None:
 def test_the_lock_holds_names_versions_and_hashes_only() -> None:
     for line in LOCK.splitlines():
         assert re.fullmatch(
-            r"[a-z0-9-]+==\S+( ; [a-z_ ='0-9!<>.]+(PyPy')?)? \\|    --hash=sha256:[0-9a-f]{64}( \\)?", line
+            r"[a-z0-9-]+==\S+( ; [A-Za-z_ ='0-9!<>.]+)? \\|    --hash=sha256:[0-9a-f]{64}( \\)?", line
         ), line
 
 
@@ -103,4 +104,35 @@ def test_only_which_package_comes_next_is_shown_of_an_installer() -> None:
     names = tooling.Names(kept)
     names.line("Looking in indexes: somewhere")
     names.line("Collecting doit==0.37.0 (from -r lock (line 1))")
-    assert kept.lines == ["  doit==0.37.0"]
+    names.line("Installing collected packages: doit, uv")
+    assert kept.lines == ["  doit==0.37.0", "  installing them"]
+
+
+def said(capsys: pytest.CaptureFixture[str], lines: int) -> list[str]:
+    """The first lines of stderr, once there are that many."""
+    text, until = "", time.monotonic() + 20
+    while text.count("\n") < lines and time.monotonic() < until:
+        time.sleep(0.01)
+        text += capsys.readouterr().err
+    return text.splitlines()[:lines]
+
+
+def test_a_set_up_that_has_long_said_nothing_says_what_it_is_at(capsys: pytest.CaptureFixture[str]) -> None:
+    printer = tooling.Printer(every=0.05)
+    with printer.alive():
+        printer.line("  installing them")
+        assert said(capsys, 3) == ["  installing them", *["installing them … 0 s"] * 2]
+        printer.progress("Docker engine", 3, None, "s")
+        assert "Docker engine: 3 s … 0 s" in said(capsys, 3)
+    capsys.readouterr()
+    time.sleep(0.2)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_set_up_that_speaks_says_nothing_more(capsys: pytest.CaptureFixture[str]) -> None:
+    printer = tooling.Printer(every=5)
+    with printer.alive():
+        for _ in range(12):
+            printer.line("Get:1 a package")
+            time.sleep(0.1)
+    assert set(capsys.readouterr().err.splitlines()) == {"Get:1 a package"}

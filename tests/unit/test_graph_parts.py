@@ -86,10 +86,51 @@ def test_what_a_module_imports_counts_at_any_depth_and_wherever_it_stands(tmp_pa
         deep="from pipeline.stage import f\n",
         beside="from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from pipeline import typed\n",
         typed="x = 1",
-        log="x = 1",
+        log="def wait_until():\n    return EVERY\n\ndef said():\n    pass\n\nEVERY = 1\n",
         unrelated="x = 1",
     )
-    assert list(found) == ["pipeline.beside", "pipeline.deep", "pipeline.helper", "pipeline.stage"]
+    expected = ["pipeline.beside", "pipeline.deep", "pipeline.helper", "pipeline.log:wait_until", "pipeline.stage"]
+    assert list(found) == expected
+
+
+OWN = """from pipeline import beside
+def own(x):
+    'What it does.'
+    def inner():
+        return helper(x)
+    return inner
+def helper(x):
+    {helper}
+def deeper():
+    {deeper}
+def other():
+    {other}
+LIMIT: int = {limit}
+"""
+
+
+def test_of_a_function_counts_what_it_names_in_its_own_module_and_nothing_else(tmp_path: Path) -> None:
+    def hashed(**edits: str) -> str:
+        parts = {"helper": "return deeper() + LIMIT", "deeper": "return 1", "other": "return 2", "limit": "5"}
+        (folder := tmp_path / str(len(list(tmp_path.iterdir()))) / "pipeline").mkdir(parents=True)
+        (folder / "stage.py").write_text(OWN.format(**parts | edits))
+        cache = StatCache(tmp_path / "stats.json")
+        return modules(folder.parent, ["pipeline.stage:own"], cache)["pipeline.stage:own"]
+
+    assert hashed() == hashed(other="return 3")
+    assert len({hashed(), hashed(helper="return LIMIT"), hashed(deeper="return 2"), hashed(limit="6")}) == 4
+    (tmp_path / "pipeline").mkdir()
+    (tmp_path / "pipeline" / "stage.py").write_text("x = 1\n")
+    found = modules(tmp_path, ["pipeline.stage:own"], StatCache(tmp_path / "stats.json"))
+    assert found == {"pipeline.stage:own": "missing"}
+
+
+def test_a_package_hides_a_module_of_its_name_as_for_python(tmp_path: Path) -> None:
+    (folder := tmp_path / "pipeline" / "stage").mkdir(parents=True)
+    (folder / "__init__.py").write_text("x = 1\n")
+    first = modules(tmp_path, ["pipeline.stage"], StatCache(tmp_path / "stats.json"))
+    (tmp_path / "pipeline" / "stage.py").write_text("x = 2\n")
+    assert modules(tmp_path, ["pipeline.stage"], StatCache(tmp_path / "stats.json")) == first
 
 
 def test_a_missing_module_says_so_and_a_broken_one_is_named(tmp_path: Path) -> None:
