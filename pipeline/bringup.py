@@ -11,15 +11,16 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from pipeline import procs, sockets, triage
+from pipeline import completion, procs, sockets, triage
 from pipeline.cluster import Nodes, unpack
 from pipeline.errors import Cancelled
 from pipeline.layout import INSIDE, MASTER_PORT, Plan
 from pipeline.log import Log
-from pipeline.models import Cluster
+from pipeline.models import Cluster, Serve
 from pipeline.preflight import Refused, preflight
 
 RAY_WITHIN = 600.0
@@ -89,8 +90,14 @@ class BringUp:
         """Put what Ray wrote inside the nodes beside their logs."""
         for plan in self._plans:
             tar = self._nodes.fetch(plan, f"{RAY_LOGS}/.") if plan.ray else None
-            if tar is not None:
-                unpack(tar, self._logs / f"{plan.node}-ray")
+            if tar is None:
+                continue
+            folder = self._logs / f"{plan.node}-ray"
+            unpack(tar, folder)
+            for file in folder.glob("*"):
+                said = file.read_text("latin-1")
+                if (hidden := self._hidden(said)) != said:
+                    file.write_text(hidden, "latin-1")
 
     @staticmethod
     def healthy(port: int) -> bool:
@@ -101,10 +108,23 @@ class BringUp:
             return False
 
     @staticmethod
-    def models(port: int) -> list[str]:
-        """The models that the service lists."""
-        answer = sockets.ask(("127.0.0.1", port), "/v1/models", within=60)
-        return [str(entry["id"]) for entry in answer.json()["data"]]
+    def models(port: int, serve: Serve, within: float = 60) -> list[str]:
+        """The models that the service lists. Raises Failure, of the step `model`, if it does not."""
+        try:
+            answer = sockets.ask(
+                ("127.0.0.1", port), "/v1/models", headers=completion.authorization(serve), within=within
+            )
+        except (OSError, ValueError) as error:
+            raise Failure("model", f"/v1/models is not answered: {error}") from error
+        said = completion.hidden(answer.body.decode(errors="replace"), serve)[:500]
+        if answer.status == HTTPStatus.UNAUTHORIZED:
+            said += "; it wants an API key that neither serve.args (--api-key) nor serve.env (VLLM_API_KEY) gives"
+        if answer.status != HTTPStatus.OK:
+            raise Failure("model", f"the service answers {answer.status} to /v1/models: {said}")
+        try:
+            return [str(entry["id"]) for entry in answer.json()["data"]]
+        except (ValueError, LookupError, TypeError) as error:
+            raise Failure("model", f"/v1/models lists no models: {said}") from error
 
     def _preflight(self, plan: Plan) -> str:
         side_by_side = sum(other.endpoint == plan.endpoint for other in self._plans)
@@ -216,7 +236,7 @@ class BringUp:
             if there.status not in ("created", "running"):
                 time.sleep(EVERY)  # its last lines are still on their way
                 cause = self._diagnose(oom_killed=there.oom_killed, exit_code=there.exit_code)
-                said = triage.last_words(self._text(plan))
+                said = self._hidden(triage.last_words(self._text(plan)))
                 raise Failure(step, f"{plan.container} ended with status {there.exit_code}:\n{said}", cause)
 
     def _diagnose(self, *, oom_killed: bool = False, exit_code: int = 0) -> triage.Cause | None:
@@ -226,10 +246,14 @@ class BringUp:
     def _heard(self, node: str, line: str) -> None:
         with self._writing:
             self._lines[node].append(line)
+            shown = self._hidden(line)
             with self._file(node).open("a", encoding="utf-8") as file:
-                file.write(line + "\n")
-        self._log.line(f"[{node}] {line}")
-        self._newest = short(line)
+                file.write(shown + "\n")
+        self._log.line(f"[{node}] {shown}")
+        self._newest = short(shown)
+
+    def _hidden(self, text: str) -> str:
+        return completion.hidden(text, self._cluster.serve)
 
     def _file(self, node: str) -> Path:
         return self._logs / f"{node}.log"

@@ -4,7 +4,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipeline.errors import TandemError
+from pipeline.errors import ConfigError, TandemError
+from pipeline.models import Serve
 
 PROMPT = "two wheels, one chain: "
 TOKENS = 8
@@ -13,7 +14,44 @@ TOLERANCE = 1e-3
 Answer = dict[str, Any]
 
 
-def ask(port: int, model: str, *, within: float) -> Answer:
+def keys(serve: Serve) -> tuple[str, ...]:
+    """The API keys that the service takes: those of the last --api-key in serve.args, else VLLM_API_KEY of serve.env.
+
+    So reads vLLM 0.19 its command line. Raises ConfigError for one that no HTTP header can carry.
+    """
+    given: list[str] = []
+    follows = False
+    for word in serve.args:
+        option, equals, value = word.partition("=")
+        if option.replace("_", "-") == "--api-key":
+            given, follows = [value] if equals else [], not equals
+        elif word.startswith("-"):
+            follows = False
+        elif follows:
+            given.append(word)
+    found = tuple(key for key in given or [serve.env.get("VLLM_API_KEY", "")] if key)
+    if not all(key.isascii() and key.isprintable() for key in found):
+        raise ConfigError(
+            "serve.args, serve.env: the API key has characters that no HTTP header can carry",
+            hint="choose one of ASCII letters, digits and punctuation",
+        )
+    return found
+
+
+def authorization(serve: Serve) -> dict[str, str]:
+    """The header with which vLLM lets a request to /v1 pass; the first of several keys will do."""
+    found = keys(serve)
+    return {"Authorization": f"Bearer {found[0]}"} if found else {}
+
+
+def hidden(text: str, serve: Serve) -> str:
+    """A text without the API keys: vLLM logs its arguments when it starts."""
+    for key in sorted(keys(serve), key=len, reverse=True):
+        text = text.replace(key, "***")
+    return text
+
+
+def ask(port: int, serve: Serve, *, within: float) -> Answer:
     """A completion of PROMPT, greedy, with log-probabilities: {"prompt_tokens", "tokens", "logprobs", "text"}.
 
     The service is on 127.0.0.1:port. Raises TandemError if it answers anything else, OSError if it does not answer.
@@ -21,7 +59,7 @@ def ask(port: int, model: str, *, within: float) -> Answer:
     from http.client import HTTPConnection, HTTPException
 
     wanted = {
-        "model": model,
+        "model": serve.name,
         "prompt": PROMPT,
         "max_tokens": TOKENS,
         "temperature": 0,
@@ -29,9 +67,10 @@ def ask(port: int, model: str, *, within: float) -> Answer:
         "ignore_eos": True,
         "return_token_ids": True,
     }
+    headers = {"Content-Type": "application/json", **authorization(serve)}
     connection = HTTPConnection("127.0.0.1", port, timeout=within)
     try:
-        connection.request("POST", "/v1/completions", json.dumps(wanted), {"Content-Type": "application/json"})
+        connection.request("POST", "/v1/completions", json.dumps(wanted), headers)
         response = connection.getresponse()
         body = response.read()
     except HTTPException as error:

@@ -19,7 +19,7 @@ from pipeline.bringup import BringUp, Failure
 from pipeline.errors import Cancelled, TandemError
 from pipeline.layout import Plan
 from pipeline.log import Log, announce, wait_until
-from pipeline.models import Cluster
+from pipeline.models import Cluster, Serve
 
 Json = dict[str, Any]
 ATTEMPTS = 2
@@ -92,13 +92,14 @@ def reference(target: Target, logs: Path, log: Log) -> Json:
         try:
             port = _up(nodes, alone.cluster, report, logs, log)
             with report.step("completion", log):
-                return _answer(nodes, port, alone.cluster.serve.name, logs, log)
+                return _answer(nodes, port, alone.cluster.serve, logs, log)
         finally:
             nodes.remove()
 
 
 def plans(target: Target) -> tuple[Plan, ...]:
     """The plan of every node. Raises ConfigError, HostError."""
+    completion.keys(target.cluster.serve)  # refused before anything starts
     wanted = target.platform.rpartition("/")[2]
     machines = {endpoint: _machine(endpoint) for endpoint in {node.endpoint for node in target.cluster.nodes}}
     emulated = any(machine != wanted for machine in machines.values())
@@ -194,12 +195,10 @@ def _judge(
 ) -> Json:
     model = cluster.serve.name
     with report.step("model", log) as found:
-        listed = BringUp.models(port)
-        if model not in listed:
-            raise DeployError("model", f"/v1/models lists {listed}, not {model}", None, logs)
+        _listed(nodes, port, cluster.serve, logs)
         found.append(model)
     with report.step("completion", log) as found:
-        answer = _answer(nodes, port, model, logs, log)
+        answer = _answer(nodes, port, cluster.serve, logs, log)
         found.append(repr(answer["text"]))
     if reference is not None:
         with report.step("verdict", log) as found:
@@ -221,11 +220,21 @@ def _judge(
     }
 
 
-def _answer(nodes: clusters.Nodes, port: int, model: str, logs: Path, log: Log) -> Json:
+def _listed(nodes: clusters.Nodes, port: int, serve: Serve, logs: Path) -> None:
+    """See that the service lists the model. Raises DeployError."""
+    try:
+        listed = BringUp.models(port, serve)
+    except Failure as failure:
+        raise DeployError(failure.step, str(failure), _cause(nodes, logs), logs) from failure
+    if serve.name not in listed:
+        raise DeployError("model", f"/v1/models lists {listed}, not {serve.name}", None, logs)
+
+
+def _answer(nodes: clusters.Nodes, port: int, serve: Serve, logs: Path, log: Log) -> Json:
     """The completion, awaited with a sign of life. Raises DeployError with the cause that the nodes' logs tell of."""
     pool = ThreadPoolExecutor(1)
     try:
-        asked = pool.submit(completion.ask, port, model, within=COMPLETION_WITHIN)
+        asked = pool.submit(completion.ask, port, serve, within=COMPLETION_WITHIN)
         over: Callable[[], bool] = lambda: asked.done() or procs.cancelled()  # noqa: E731
         wait_until(over, what="completion", within=2 * COMPLETION_WITHIN, every=0.2, log=log, usual=USUAL)
         if procs.cancelled():
@@ -234,12 +243,15 @@ def _answer(nodes: clusters.Nodes, port: int, model: str, logs: Path, log: Log) 
     except (OSError, TandemError) as error:
         if isinstance(error, Cancelled):
             raise
-        told = [
-            file.read_text(errors="replace") for plan in nodes.plans if (file := logs / f"{plan.node}.log").exists()
-        ]
-        raise DeployError("completion", str(error), triage.diagnose(told), logs) from error
+        raise DeployError("completion", completion.hidden(str(error), serve), _cause(nodes, logs), logs) from error
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _cause(nodes: clusters.Nodes, logs: Path) -> triage.Cause | None:
+    """What the nodes' log files tell of."""
+    files = [logs / f"{plan.node}.log" for plan in nodes.plans]
+    return triage.diagnose([file.read_text(errors="replace") for file in files if file.exists()])
 
 
 def _node(plan: Plan) -> Json:

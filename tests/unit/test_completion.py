@@ -1,0 +1,225 @@
+"""What the service is asked, with its key if it wants one, and what is said if it does not answer as it should."""
+
+import io
+import json
+import tarfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from pipeline import completion, deploy, layout
+from pipeline.bringup import BringUp, Failure
+from pipeline.cluster import Found, Nodes
+from pipeline.completion import keys
+from pipeline.errors import ConfigError
+from pipeline.log import NullLog
+from pipeline.models import Cluster, Node, Serve
+
+KEY = "geheim-1"
+COMPLETION = {
+    "choices": [
+        {"text": "ba", "token_ids": [3], "prompt_token_ids": [1], "logprobs": {"token_logprobs": [-0.5]}},
+    ]
+}
+MODELS = {"data": [{"id": "tiny"}]}
+
+
+class Service(HTTPServer):
+    """As vLLM with a key; `body` is what it answers instead, and `silence` the seconds before it does."""
+
+    key = ""
+    body = b""
+    silence = 0.0
+
+    @property
+    def port(self) -> int:
+        return int(self.server_address[1])
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One request."""
+
+    server: Service
+
+    def do_GET(self) -> None:
+        self._answer(MODELS)
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self._answer(COMPLETION)
+
+    def _answer(self, said: object) -> None:
+        key = self.server.key
+        right = not key or self.headers.get("Authorization") == f"Bearer {key}"
+        body = self.server.body or json.dumps(said if right else {"error": f"not {key}"}).encode()
+        time.sleep(self.server.silence)
+        self.send_response(200 if right else 401)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Keep quiet."""
+
+
+@contextmanager
+def service(key: str = "", body: bytes = b"", *, silence: float = 0.0) -> Iterator[int]:
+    """The port of a service that runs in a thread."""
+    with Service(("127.0.0.1", 0), Handler) as server:
+        server.key, server.body, server.silence = key, body, silence
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server.port
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def cluster(serve: Serve) -> Cluster:
+    return Cluster(image="cpu", nodes=(Node(name="head"),), serve=serve)
+
+
+class Boxed(Nodes):
+    """One node that no engine has; what Ray wrote in it is one file."""
+
+    def __init__(self, serve: Serve, wrote: str = "") -> None:
+        image = "registry:5000/cpu@sha256:" + "a" * 64
+        super().__init__(layout.plans("x", cluster(serve), image, "linux/arm64", model=None), {})
+        self.wrote = wrote
+
+    def fetch(self, plan: layout.Plan, path: str) -> bytes | None:
+        raw = io.BytesIO()
+        with tarfile.open(fileobj=raw, mode="w") as tar:
+            entry = tarfile.TarInfo("logs/gcs_server.out")
+            entry.size = len(self.wrote.encode())
+            tar.addfile(entry, io.BytesIO(self.wrote.encode()))
+        return raw.getvalue()
+
+
+GIVEN = [
+    Serve(args=("--dtype", "float32", "--api-key", KEY, "--seed", "1")),
+    Serve(args=("--api-key", KEY, "geheim-2")),
+    Serve(args=(f"--api-key={KEY}", "--seed", "1")),
+    Serve(args=("--api_key", KEY)),
+    Serve(args=("--api-key", "old", "--api-key", KEY)),
+    Serve(env={"VLLM_API_KEY": KEY}),
+    Serve(args=("--api-key", KEY), env={"VLLM_API_KEY": "geheim-3"}),
+    Serve(args=("--api-key",), env={"VLLM_API_KEY": KEY}),
+]
+
+
+@pytest.mark.parametrize("serve", GIVEN)
+def test_the_key_goes_with_every_request_to_a_service_that_asks_for_one(serve: Serve, tmp_path: Path) -> None:
+    with service(KEY) as port:
+        assert BringUp.models(port, serve) == ["tiny"]
+        assert deploy._answer(Boxed(serve), port, serve, tmp_path, NullLog())["text"] == "ba"
+
+
+def test_all_of_several_keys_are_kept_secret_and_words_of_other_options_are_none() -> None:
+    serve = Serve(args=("--api-key", "geheim", "geheim-2", "--seed", "1"))
+    assert keys(serve) == ("geheim", "geheim-2")
+    assert completion.hidden("api_key: ['geheim', 'geheim-2'], seed: 1", serve) == "api_key: ['***', '***'], seed: 1"
+
+
+@pytest.mark.parametrize("serve", [Serve(), Serve(args=("--seed", "1")), Serve(env={"VLLM_API_KEY": ""})])
+def test_without_a_key_none_is_sent_and_nothing_is_hidden(serve: Serve) -> None:
+    assert completion.authorization(serve) == {}
+    assert completion.hidden("abc", serve) == "abc"
+
+
+@pytest.mark.parametrize("key", ["two\r\nlines", "schlüssel"])
+def test_a_key_that_no_header_can_carry_is_refused_before_anything_starts_and_not_shown(key: str) -> None:
+    target = deploy.Target(
+        name="x",
+        cluster=cluster(Serve(args=("--api-key", key))),
+        image="r/cpu@sha256:" + "a" * 64,
+        platform="linux/arm64",
+        model=None,
+    )
+    with pytest.raises(ConfigError, match="no HTTP header can carry") as refused:
+        deploy.plans(target)
+    assert key not in str(refused.value)
+
+
+def refused(port: int, serve: Serve, tmp_path: Path) -> str:
+    """What the step `model` fails with."""
+    with pytest.raises(deploy.DeployError) as caught:
+        deploy._listed(Boxed(serve), port, serve, tmp_path)
+    assert caught.value.step == "model"
+    return str(caught.value)
+
+
+def test_a_service_that_wants_a_key_that_nobody_gave_is_told_as_that(tmp_path: Path) -> None:
+    with service(KEY) as port:
+        said = refused(port, Serve(), tmp_path)
+        assert "the service answers 401 to /v1/models" in said
+        assert "an API key that neither serve.args (--api-key) nor serve.env (VLLM_API_KEY) gives" in said
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"[]", b'{"data": 1}', b'{"data": [{}]}'])
+def test_an_answer_that_lists_no_models_is_shown(body: bytes, tmp_path: Path) -> None:
+    with service(body=body) as port:
+        assert f"/v1/models lists no models: {body.decode()}" in refused(port, Serve(), tmp_path)
+
+
+def test_a_service_that_lists_another_model_is_refused_by_both_names(tmp_path: Path) -> None:
+    with service() as port:
+        assert "/v1/models lists ['tiny'], not big" in refused(port, Serve(name="big"), tmp_path)
+
+
+def test_a_service_that_is_gone_is_a_failure_with_the_cause_of_the_logs(tmp_path: Path) -> None:
+    (tmp_path / "head.log").write_text("RuntimeError: Engine core initialization failed.")
+    with service() as port:
+        pass
+    said = refused(port, Serve(), tmp_path)
+    assert "/v1/models is not answered: " in said
+    assert "the engine's core ended while it started" in said
+
+
+def test_a_service_that_stalls_is_a_failure() -> None:
+    with service(silence=0.5) as port, pytest.raises(Failure, match="/v1/models is not answered: timed out") as caught:
+        BringUp.models(port, Serve(), within=0.1)
+    assert caught.value.step == "model"
+
+
+def test_a_service_that_says_the_key_does_not_make_us_say_it(tmp_path: Path) -> None:
+    serve = Serve(args=("--api-key", "wrong"))
+    with service("right", b"the key wrong is not right") as port:
+        assert "the key *** is not right" in refused(port, serve, tmp_path)
+        with pytest.raises(deploy.DeployError, match=r"the key \*\*\* is not right"):
+            deploy._answer(Boxed(serve), port, serve, tmp_path, NullLog())
+
+
+def test_the_key_is_in_no_line_and_no_file_of_a_nodes_logs(tmp_path: Path) -> None:
+    serve = Serve(args=("--api-key", KEY))
+    nodes, log = Boxed(serve, f"entrypoint: vllm serve --api-key {KEY}"), NullLog()
+    bringing = BringUp(nodes, cluster(serve), deploy.Report().step, tmp_path, log)
+    bringing._heard("head", f"non-default args: {{'api_key': ['{KEY}']}}")
+    bringing.collect()
+    files = {path.name: path.read_text() for path in tmp_path.rglob("*") if path.is_file()}
+    assert files == {
+        "head.log": "non-default args: {'api_key': ['***']}\n",
+        "gcs_server.out": "entrypoint: vllm serve --api-key ***",
+    }
+    assert log.lines == ["[head] non-default args: {'api_key': ['***']}"]
+
+
+def test_a_node_that_ends_with_the_key_among_its_last_words_does_not_make_us_say_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serve = Serve(args=("--api-key", KEY))
+    nodes = Boxed(serve)
+    ended = Found(
+        container="tandem-x-head", node="head", status="exited", exit_code=1, oom_killed=False, started="", labels={},
+        published=None,
+    )  # fmt: skip
+    monkeypatch.setattr(nodes, "found", lambda plan: ended)
+    bringing = BringUp(nodes, cluster(serve), deploy.Report().step, tmp_path, NullLog())
+    bringing._heard("head", f"vllm: error: unrecognized arguments: {KEY}")
+    with pytest.raises(Failure, match=r"unrecognized arguments: \*\*\*"):
+        bringing._watch("engine")
