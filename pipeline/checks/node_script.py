@@ -16,6 +16,7 @@ ADDRESSES = ("VLLM_HOST_IP", "RAY_NODE_IP_ADDRESS", "RAY_OVERRIDE_NODE_IP_ADDRES
 REFUSALS = {
     "unknown": "an unknown option",
     "nothing": "a call without its mandatory options",
+    "no-address": "an empty --host-ip",
     "no-head-ip": "role node without --head-ip",
 }
 
@@ -32,7 +33,7 @@ def script_faults(facts: Mapping[str, str]) -> Iterator[str]:
         yield from _refusal_faults(facts, call, what)
     for call in CALLS:
         yield from _call_faults(facts, call)
-    yield from _bashrc_faults(facts.get("bashrc", ""))
+    yield from _bashrc_faults(facts)
 
 
 def _not_there(facts: Mapping[str, str]) -> str:
@@ -84,12 +85,14 @@ def _call_faults(facts: Mapping[str, str], call: str) -> Iterator[str]:
             yield f"{SCRIPT} as {call} does not export {name}={value}"
 
 
-def _bashrc_faults(bashrc: str) -> Iterator[str]:
-    """The script ran twice: first with the head's address, then with the node's."""
-    address = CALLS["node"][0]
-    if bashrc.count("export VLLM_HOST_IP=") != 1 or "10.0.0.2" not in bashrc.partition("VLLM_HOST_IP=")[2][:12]:
-        yield f"{SCRIPT} does not keep VLLM_HOST_IP={address} in ~/.bashrc, once and up to date"
-    after = bashrc.partition("export VLLM_HOST_IP=")[2]
-    for name in sorted(expected_env(address).keys() - {"VLLM_HOST_IP"}):
-        if f"export {name}=" not in after:
-            yield f"{SCRIPT} does not keep {name} in ~/.bashrc below VLLM_HOST_IP, from where launchers read on"
+def _bashrc_faults(facts: Mapping[str, str]) -> Iterator[str]:
+    """The script ran twice: first with the head's address, then with the node's, whose values later shells must get."""
+    if facts.get("bashrc", "").count("export VLLM_HOST_IP=") != 1:
+        yield f"{SCRIPT} does not keep VLLM_HOST_IP in ~/.bashrc exactly once"
+    env = facts.get("bashrc:env", "")
+    for name, value in expected_env(CALLS["node"][0]).items():
+        if f'{name}="{value}"' not in env:
+            yield (
+                f"{SCRIPT} does not keep {name}={value} in ~/.bashrc, up to date and not above VLLM_HOST_IP, from where"
+                " launchers read on"
+            )

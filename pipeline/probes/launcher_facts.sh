@@ -86,6 +86,10 @@ echo "$parent" > "$RECORD.parent"
 RAY
 chmod 755 "$stage/bin/ray"
 
+exported() {
+    sed -n 's/^declare -x //p' | grep -E '^(VLLM_|RAY_|NCCL_|MN_|UCX_|OMPI_|GLOO_|TP_)'
+}
+
 call() {
     local name=$1 output status
     shift
@@ -96,13 +100,17 @@ call() {
     fact "call:$name:output" "${output:0:400}"
     fact "call:$name:argv" "$(cat "$RECORD.argv" 2> /dev/null)"
     fact "call:$name:parent" "$(cat "$RECORD.parent" 2> /dev/null)"
-    fact "call:$name:env" "$(sed -n 's/^declare -x //p' "$RECORD.env" 2> /dev/null | grep -E '^(VLLM_|RAY_|NCCL_|MN_|UCX_|OMPI_|GLOO_|TP_)')"
+    fact "call:$name:env" "$(cat "$RECORD.env" 2> /dev/null | exported)"
 }
 
 call unknown --no-such-option
 call nothing
+call no-address --role head --host-ip '' --eth-if eth7 --ib-if mlx7
 call no-head-ip --role node --host-ip 10.0.0.2 --eth-if eth7 --ib-if mlx7
 call head --role head --host-ip 10.0.0.1 --eth-if eth7 --ib-if mlx7,mlx8
 call node -r node -h 10.0.0.2 -e eth7 -i mlx7,mlx8 -m 10.0.0.1
 fact bashrc "$(cat "$stage/home/.bashrc" 2> /dev/null)"
+# As launchers do for what they start in the background.
+later=$(sed -n '/export VLLM_HOST_IP=/,$p' "$stage/home/.bashrc" 2> /dev/null)
+fact bashrc:env "$(env -i HOME="$stage/home" PATH="$PATH" bash -c "$later"$'\nexport -p' 2> /dev/null | exported)"
 rm -rf "$stage"

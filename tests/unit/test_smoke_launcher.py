@@ -7,7 +7,7 @@ import pytest
 from pipeline.checks import launcher, ray
 from pipeline.checks.answers import Answer
 from pipeline.checks.boxes import Said
-from pipeline.checks.node_script import CALLS, expected_env, script_faults
+from pipeline.checks.node_script import CALLS, REFUSALS, expected_env, script_faults
 from pipeline.checks.verdict import Outcome, Verdict
 
 VLLM = "/usr/local/lib/python3.12/dist-packages/vllm"
@@ -15,7 +15,7 @@ VLLM = "/usr/local/lib/python3.12/dist-packages/vllm"
 
 def script_facts() -> dict[str, str]:
     facts = {"script:first": "#!/bin/bash"}
-    for call in ("unknown", "nothing", "no-head-ip"):
+    for call in REFUSALS:
         facts |= {f"call:{call}:status": "1", f"call:{call}:output": "Usage: …", f"call:{call}:argv": ""}
     argv = {"head": "start --block --head --port 6379", "node": "start --block --address=10.0.0.1:6379"}
     for call, (address, _) in CALLS.items():
@@ -26,7 +26,8 @@ def script_facts() -> dict[str, str]:
             f"call:{call}:parent": "timeout",
             f"call:{call}:env": env,
         }
-    facts["bashrc"] = " ".join(f"export {name}={value}" for name, value in expected_env("10.0.0.2").items())
+    facts["bashrc"] = "export VLLM_HOST_IP=10.0.0.2"
+    facts["bashrc:env"] = facts["call:node:env"]
     return facts
 
 
@@ -49,9 +50,13 @@ def good_answers() -> dict[str, Answer]:
     return {question: Answer({"real": f"{VLLM}/__init__.py", "version": "1"}) for question in launcher.QUESTIONS}
 
 
-def verdict(changed: dict[str, str], answers: dict[str, Answer] | None = None, status: int = 0) -> Verdict:
+def verdict(
+    changed: dict[str, str],
+    answers: dict[str, Answer] | None = None,
+    said: Said = Said(0, ""),  # noqa: B008
+) -> Verdict:
     facts = {**good_facts(), **changed}
-    return launcher.verdict(facts, Said(status, ""), {**good_answers(), **(answers or {})}, [], "/workspace/vllm")
+    return launcher.verdict(facts, said, {**good_answers(), **(answers or {})}, [], "/workspace/vllm")
 
 
 def test_an_image_that_keeps_the_contract_passes() -> None:
@@ -84,8 +89,10 @@ def test_an_image_that_keeps_the_contract_passes() -> None:
         ({"call:head:argv": "start --block --head --port 6380 --node-ip-address 10.0.0.1"}, "without --port 6379"),
         ({"call:node:parent": "run-cluster-nod"}, "as node does not exec Ray"),
         ({"call:head:env": ""}, "as head does not export VLLM_HOST_IP=10.0.0.1"),
-        ({"bashrc": ""}, "does not keep VLLM_HOST_IP=10.0.0.2 in ~/.bashrc"),
-        ({"bashrc": "export VLLM_HOST_IP=10.0.0.1 " * 2}, "does not keep VLLM_HOST_IP=10.0.0.2 in ~/.bashrc"),
+        ({"call:no-address:status": "0"}, "ends with status 0 on an empty --host-ip, not with 1"),
+        ({"bashrc": ""}, "does not keep VLLM_HOST_IP in ~/.bashrc exactly once"),
+        ({"bashrc": "export VLLM_HOST_IP=10.0.0.2 " * 2}, "does not keep VLLM_HOST_IP in ~/.bashrc exactly once"),
+        ({"bashrc:env": ""}, "does not keep VLLM_HOST_IP=10.0.0.2 in ~/.bashrc"),
     ],
 )
 def test_each_point_of_the_contract_can_fail(changed: dict[str, str], words: str) -> None:
@@ -109,7 +116,13 @@ def test_each_question_of_the_contract_can_fail(question: str, words: str) -> No
 
 
 def test_a_crash_of_the_emulator_in_the_shell_probe_is_its_own_outcome() -> None:
-    assert verdict({}, status=139).outcome is Outcome.EMULATOR
+    assert verdict({}, said=Said(139, "", emulated=True)).outcome is Outcome.EMULATOR
+
+
+def test_without_an_emulator_a_shell_probe_that_crashes_is_a_fault_that_names_the_signal() -> None:
+    found = verdict({}, said=Said(139, ""))
+    assert found.outcome is Outcome.FAILED
+    assert found.details == ("the shell probe ended with signal 11 (SIGSEGV): ",)
 
 
 def test_an_image_without_bash_says_so_beside_the_other_faults() -> None:
@@ -121,8 +134,21 @@ def test_an_image_without_bash_says_so_beside_the_other_faults() -> None:
 
 def test_the_first_address_in_bashrc_is_not_taken_for_the_second() -> None:
     facts = script_facts()
-    facts["bashrc"] = facts["bashrc"].replace("10.0.0.2", "10.0.0.1", 1)
-    assert any("VLLM_HOST_IP" in fault for fault in script_faults(facts))
+    facts["bashrc:env"] = facts["bashrc:env"].replace("10.0.0.2", "10.0.0.1", 1)
+    (fault,) = script_faults(facts)
+    assert "does not keep VLLM_HOST_IP=10.0.0.2" in fault
+
+
+def test_a_mangled_list_of_devices_in_bashrc_is_no_list_of_devices() -> None:
+    facts = script_facts()
+    facts["bashrc:env"] = facts["bashrc:env"].replace("mlx7,mlx8", "mlx7&,mlx8")
+    (fault,) = script_faults(facts)
+    assert "does not keep NCCL_IB_HCA=mlx7,mlx8" in fault
+
+
+def test_a_script_that_takes_an_empty_address_is_a_fault_of_the_script_s_point() -> None:
+    found = verdict({"call:no-address:status": "0", "call:no-address:argv": "start --block --head"})
+    assert [point for point, faults in found.parts.items() if faults] == ["4"]
 
 
 def about(**config: Any) -> dict[str, Any]:

@@ -44,16 +44,19 @@ case $role in
     *) refuse "--role is head or node, not $role" ;;
 esac
 
-# Exports NAME=VALUE here, and for shells that start later: the launcher reads ~/.bashrc from VLLM_HOST_IP on.
+# Exports NAME=VALUE here, and for shells that start later: the launcher reads ~/.bashrc from VLLM_HOST_IP on, so a line
+# that is there is replaced where it is.
 remember() {
-    local line
+    local line number found='' lines
     export "$1=$2"
     printf -v line 'export %s=%q' "$1" "$2"
-    if grep -q "^export $1=" ~/.bashrc; then
-        sed -i "s|^export $1=.*|${line//[&|\\]/\\&}|" ~/.bashrc
-    else
-        echo "$line" >> ~/.bashrc
-    fi
+    mapfile -t lines < ~/.bashrc
+    for number in "${!lines[@]}"; do
+        [[ ${lines[number]} == "export $1="* ]] || continue
+        lines[number]=$line found=yes
+    done
+    [ -n "$found" ] || lines+=("$line")
+    printf '%s\n' "${lines[@]}" > ~/.bashrc
 }
 
 touch ~/.bashrc
