@@ -16,6 +16,8 @@ Fault = tuple[Key, str, str]
 LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?")
 PORT = re.compile(r"[1-9][0-9]{0,4}")
 TINY = "tiny"
+REFERENCE = "-reference"
+"""At the end of a cluster's name: the one rank that the cluster's answer is measured against."""
 ENDPOINTS = ("ssh", "tcp", "unix")
 # What only a node can know of itself, and the launcher or run-cluster-node.sh sets.
 OF_A_NODE = (
@@ -52,6 +54,9 @@ def pipeline_faults(pipeline: Pipeline, images: Mapping[str, Image]) -> Iterator
     if fault := address_fault(pipeline.registry.address):
         yield ("registry", "address"), *fault
     for name, cluster in pipeline.clusters.items():
+        if name.endswith(REFERENCE):
+            said = f"a cluster's name cannot end in {REFERENCE}: reference:NAME gives its container such a name"
+            yield ("clusters", name), said, "rename the cluster"
         for key, said, hint in _cluster(name, cluster, images):
             yield ("clusters", name, *key), said, hint
     yield from _ports(pipeline)

@@ -1,11 +1,14 @@
 """`doit down`: stops a cluster and takes its containers and networks away."""
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pipeline import cluster as clusters
 from pipeline.commands.looking import Looking, Options
-from pipeline.commands.places import chosen, connected, engines, named
+from pipeline.commands.places import chosen, named, on_each
 from pipeline.errors import Exit
+
+if TYPE_CHECKING:
+    from docker import DockerClient
 
 
 class Down(Looking):
@@ -14,15 +17,19 @@ class Down(Looking):
     name = "down"
     doc_purpose = "stop a cluster: its containers and networks go, images and records stay"
     doc_usage = "[CLUSTER]"
-    doc_description = "Without CLUSTER it is the default one of pipeline.yaml."
+    doc_description = (
+        "Without CLUSTER it is the default one of pipeline.yaml. One that pipeline.yaml has no more is found by its "
+        "containers, and what a reference that was killed left goes too."
+    )
     cmd_options: ClassVar[tuple[dict[str, Any], ...]] = ()
 
     def execute(self, opt_values: Options, pos_args: list[str]) -> int:  # noqa: ARG002  # it has no options
         """Remove them and say so; returns the exit code."""
-        name, cluster = named(next(iter(chosen(pos_args, self.name, most=1)), None))
-        removed = []
-        for endpoint in engines(cluster):
-            with connected(endpoint) as client:
-                removed += clusters.clear(client, name)
-        print(f"{name}: removed {', '.join(removed)}" if removed else f"{name}: nothing runs")
+        meant = named(next(iter(chosen(pos_args, self.name, most=1)), None))
+
+        def clear(client: "DockerClient") -> list[str]:
+            return [removed for name in meant.names for removed in clusters.clear(client, name)]
+
+        removed = [name for names in on_each(meant, clear).values() for name in names]
+        print(f"{meant.name}: removed {', '.join(removed)}" if removed else f"{meant.name}: nothing runs")
         return Exit.OK

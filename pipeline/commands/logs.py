@@ -2,16 +2,19 @@
 
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from queue import SimpleQueue
 from typing import Any, ClassVar
 
 from pipeline import cluster as clusters
+from pipeline.cluster import Found
 from pipeline.commands.looking import Looking, Options
 from pipeline.commands.places import chosen, connected, named, running
 from pipeline.errors import ConfigError, Exit
 from pipeline.nearest import nearest
 
-WRITING = threading.Lock()
+Place = tuple[str, Found]
+"""An endpoint, and a container there."""
 
 
 class Logs(Looking):
@@ -35,46 +38,63 @@ class Logs(Looking):
 
     def execute(self, opt_values: Options, pos_args: list[str]) -> int:
         """Print the logs; returns the exit code."""
-        name, cluster = named(opt_values["cluster"] or None)
+        meant = named(opt_values["cluster"] or None)
         wanted = chosen(pos_args, self.name, most=1)
-        known = [node.name for node in cluster.nodes]
+        there = running(meant)
+        known = {node.name for node in meant.nodes} | {found.node for _, found in there}
         for node in wanted:
             if node not in known:
-                raise ConfigError(f"cluster {name} has no node {node!r}", hint=nearest(node, known))
-        there = [(endpoint, found) for endpoint, found in running(name, cluster) if found.node in (wanted or known)]
+                raise ConfigError(f"cluster {meant.name} has no node {node!r}", hint=nearest(node, known))
+        there = [(endpoint, found) for endpoint, found in there if found.node in (wanted or known)]
         if not there:
-            print(f"{name}: nothing runs", file=sys.stderr)
+            print(f"{meant.name}: nothing runs", file=sys.stderr)
             return Exit.FAILED
-        readers = [
-            threading.Thread(target=_show, args=(endpoint, found, opt_values["follow"]), daemon=True)
-            for endpoint, found in there
-        ]
-        _together(readers, one_by_one=not opt_values["follow"])
+        if opt_values["follow"]:
+            _follow(there)
+        else:
+            for place in there:
+                _show(place, threading.Lock(), follow=False)
         return Exit.OK
 
 
-def _together(readers: Iterable[threading.Thread], *, one_by_one: bool) -> None:
-    started = []
-    for reader in readers:
-        reader.start()
-        started.append(reader)
-        if one_by_one:
-            reader.join()
-    for reader in started:
-        reader.join()
+def _follow(there: Sequence[Place]) -> None:
+    """Show all until all have ended; what fails in one of them, or that nobody reads any more, ends it."""
+    writing = threading.Lock()
+    ended: SimpleQueue[Exception | None] = SimpleQueue()
+
+    def show(place: Place) -> None:
+        try:
+            _show(place, writing, follow=True)
+        except Exception as error:  # whatever it is, it is the command's
+            ended.put(error)
+        else:
+            ended.put(None)
+
+    try:
+        for place in there:
+            threading.Thread(target=show, args=(place,), daemon=True).start()
+        for _ in there:
+            if (error := ended.get()) is not None:
+                raise error
+    finally:
+        # Kept: no thread that goes on may be in the middle of a line when Python ends.
+        writing.acquire(timeout=1)
 
 
-def _show(endpoint: str, found: clusters.Found, follow: bool) -> None:
+def _show(place: Place, writing: threading.Lock, *, follow: bool) -> None:
+    endpoint, found = place
     with connected(endpoint) as client:
         rest = b""
         for chunk in clusters.logs_of(client, found.container, follow=follow):
             *whole, rest = (rest + chunk).split(b"\n")
-            _print(found.node, whole)
+            _print(found.node, whole, writing)
         if rest:
-            _print(found.node, [rest])
+            _print(found.node, [rest], writing)
+        if follow:
+            client.ping()  # to the SDK, an engine that went away is the end of the log
 
 
-def _print(node: str, lines: Iterable[bytes]) -> None:
-    with WRITING:
+def _print(node: str, lines: Iterable[bytes], writing: threading.Lock) -> None:
+    with writing:
         for line in lines:
             print(f"{node} | {line.decode(errors='replace').rstrip()}", flush=True)

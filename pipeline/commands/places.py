@@ -1,22 +1,46 @@
 """What the commands about clusters share: which cluster is meant, and what runs of it where."""
 
-from collections.abc import Iterator
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from pipeline import cluster as clusters
 from pipeline import config, engine
 from pipeline.cluster import Found
 from pipeline.engine import LABEL
 from pipeline.errors import ConfigError, HostError, TandemError
+from pipeline.models import Node
+from pipeline.sensible import REFERENCE
 
 if TYPE_CHECKING:
     from docker import DockerClient
 
-    from pipeline.models import Cluster
-
 MARKER = "pipeline.yaml"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Meant:
+    """The cluster that a command is about; `known` are the names of all that pipeline.yaml has.
+
+    One that pipeline.yaml does not have (any more) has no nodes, and `unknown` says so: it is to be raised if none of
+    the engines has anything of it.
+    """
+
+    name: str
+    nodes: tuple[Node, ...]
+    engines: tuple[str, ...]
+    known: frozenset[str]
+    unknown: ConfigError | None = None
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """What its containers are labelled with: its own, and those of a reference that was killed."""
+        return self.name, self.name + REFERENCE
 
 
 def root() -> Path:
@@ -35,16 +59,19 @@ def chosen(words: list[str], command: str, *, most: int) -> list[str]:
     return words
 
 
-def named(cluster: str | None) -> tuple[str, "Cluster"]:
-    """The cluster of that name, or the default one. Raises ConfigError."""
+def named(cluster: str | None) -> Meant:
+    """The cluster of that name, or the default one. Raises ConfigError if the configuration is wrong."""
     loaded = config.load(root())
+    every = loaded.pipeline.clusters
     name = cluster or loaded.pipeline.default
-    return name, loaded.cluster(name)
-
-
-def engines(cluster: "Cluster") -> list[str]:
-    """The endpoints of a cluster, each once."""
-    return sorted({node.endpoint for node in cluster.nodes})
+    try:
+        nodes, unknown = loaded.cluster(name).nodes, None
+        engines = {node.endpoint for node in nodes}
+    except ConfigError as error:
+        # It may have been renamed: then its machines are among those of the others.
+        nodes, unknown = (), error
+        engines = {"local"} | {node.endpoint for other in every.values() for node in other.nodes}
+    return Meant(name, nodes, tuple(sorted(engines)), frozenset(every), unknown)
 
 
 @contextmanager
@@ -64,12 +91,56 @@ def connected(endpoint: str, *, within: int = 600) -> Iterator["DockerClient"]:
         client.close()
 
 
-def running(name: str, cluster: "Cluster") -> list[tuple[str, Found]]:
-    """Every container of the cluster, in the order of its ranks, with the endpoint that it is on."""
-    filters: dict[str, str | list[str] | bool] = {"label": [f"{LABEL}=node", f"{LABEL}.cluster={name}"]}
-    there: list[tuple[str, Found]] = []
-    for endpoint in engines(cluster):
-        with connected(endpoint) as client:
-            listed = client.containers.list(all=True, filters=filters, ignore_removed=True)
-            there += [(endpoint, clusters.found(container.attrs)) for container in listed]
-    return sorted(there, key=lambda pair: int(pair[1].labels.get(f"{LABEL}.rank", "0")))
+def on_each(meant: Meant, act: Callable[["DockerClient"], list[T]]) -> dict[str, list[T]]:
+    """What an act finds or does on each of the cluster's engines, by endpoint.
+
+    Raises HostError if an engine does not answer; for a cluster that pipeline.yaml does not have, that is only noted.
+    Raises ConfigError if there is no such cluster, and nothing of it either.
+    """
+    done: dict[str, list[T]] = {}
+    for endpoint in meant.engines:
+        try:
+            with connected(endpoint) as client:
+                done[endpoint] = act(client)
+        except TandemError as error:
+            if meant.unknown is None:
+                raise
+            print(f"note: not looked for there: {error}", file=sys.stderr)
+    if meant.unknown is not None and not any(done.values()):
+        raise meant.unknown
+    return done
+
+
+def running(meant: Meant) -> list[tuple[str, Found]]:
+    """Every container of the cluster, in the order of its ranks, with the endpoint that it is on.
+
+    Those of a reference that was killed come last. Raises what on_each() raises.
+    """
+
+    def containers(client: "DockerClient") -> list[Found]:
+        listed = []
+        for name in meant.names:
+            filters: dict[str, str | list[str] | bool] = {"label": [f"{LABEL}=node", f"{LABEL}.cluster={name}"]}
+            listed += client.containers.list(all=True, filters=filters, ignore_removed=True)
+        return [clusters.found(container.attrs) for container in listed]
+
+    there = [(endpoint, found) for endpoint, all_found in on_each(meant, containers).items() for found in all_found]
+    return sorted(there, key=lambda pair: (not is_node(meant, pair[1]), int(pair[1].labels.get(f"{LABEL}.rank", "0"))))
+
+
+def is_node(meant: Meant, found: Found) -> bool:
+    """Whether a container of the cluster is a node of it, not of its reference."""
+    return found.labels.get(f"{LABEL}.cluster") == meant.name
+
+
+def strays(meant: Meant) -> Mapping[str, int]:
+    """Clusters that pipeline.yaml does not have, with the number of their containers in this machine's engine."""
+    filters = {"label": f"{LABEL}=node"}
+    try:
+        with connected("local") as client:
+            listed = client.api.containers(all=True, filters=filters)
+    except TandemError:
+        return {}  # where nothing of a cluster runs here, an engine need not be here either
+    labels = [container.get("Labels") or {} for container in listed]
+    count = Counter(str(each.get(f"{LABEL}.cluster", "")).removesuffix(REFERENCE) for each in labels)
+    return {name: count[name] for name in sorted(count) if name and name not in meant.known}

@@ -1,11 +1,12 @@
 """`doit ps`: what runs of a cluster, and where."""
 
+import sys
 from typing import Any
 
 from pipeline import sockets
 from pipeline.cluster import Found
 from pipeline.commands.looking import Looking, Options, say
-from pipeline.commands.places import chosen, named, running
+from pipeline.commands.places import Meant, chosen, is_node, named, running, strays
 from pipeline.engine import LABEL
 from pipeline.errors import Exit
 from pipeline.graph.survey import SCHEMA
@@ -21,18 +22,35 @@ class Ps(Looking):
     name = "ps"
     doc_purpose = "show what runs of a cluster, and where"
     doc_usage = "[CLUSTER]"
-    doc_description = "Without CLUSTER it is the default one of pipeline.yaml. Exit status 1 if a node does not run."
+    doc_description = (
+        "Without CLUSTER it is the default one of pipeline.yaml, and clusters in this machine's engine that "
+        "pipeline.yaml does not have are named. Exit status 1 if a node does not run."
+    )
 
     def execute(self, opt_values: Options, pos_args: list[str]) -> int:
         """Print one row a node; returns the exit code."""
-        name, cluster = named(next(iter(chosen(pos_args, self.name, most=1)), None))
-        there = {found.node: row(endpoint, found) for endpoint, found in running(name, cluster)}
-        rows = [there.get(node.name, absent(node.name, node.endpoint)) for node in cluster.nodes]
+        words = chosen(pos_args, self.name, most=1)
+        meant = named(next(iter(words), None))
+        rows = _rows(meant)
         if opt_values["json"]:
-            say(as_json(name, rows))
+            say(as_json(meant.name, rows))
         else:
-            print(_table(name, rows))
-        return Exit.OK if all(entry["state"] == "running" for entry in rows) else Exit.FAILED
+            print(_table(meant.name, rows))
+        for name, count in ({} if words else strays(meant)).items():
+            said = f"note: pipeline.yaml has no cluster {name}, of which {count} containers are here; unless another "
+            print(f"{said}checkout needs them: doit down {name}", file=sys.stderr)
+        # What else has its name, as a reference that was killed, is no node of it.
+        return (
+            Exit.OK if all(entry["state"] == "running" for entry in rows[: len(meant.nodes) or None]) else Exit.FAILED
+        )
+
+
+def _rows(meant: Meant) -> list[Row]:
+    there = running(meant)
+    nodes = {found.node: row(endpoint, found) for endpoint, found in there if is_node(meant, found)}
+    rows = [nodes.get(node.name, absent(node.name, node.endpoint)) for node in meant.nodes]
+    shown = {(entry["endpoint"], entry["container"]) for entry in rows}
+    return rows + [row(endpoint, found) for endpoint, found in there if (endpoint, found.container) not in shown]
 
 
 def as_json(name: str, rows: list[Row]) -> Json:

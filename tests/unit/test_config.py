@@ -35,6 +35,7 @@ files: files
 
 IN_IMAGE = "dockerfiles/cpu/image.yaml"
 PORT = "port: 8000"
+OTHER = "{image: cpu, nodes: [{name: x}], serve: {port: 9000}}"
 
 
 @pytest.fixture
@@ -79,6 +80,7 @@ def test_what_is_written_is_what_is_read(root: Path) -> None:
         ("pipeline.yaml", PIPELINE, "", "the key 'default' is missing", "add default:"),
         ("pipeline.yaml", PIPELINE, "- a list", "is not a mapping", ""),
         ("pipeline.yaml", "  local:", "  Local:", "'Local' is not a name of lower-case letters", ""),
+        ("pipeline.yaml", "clusters:", f"clusters:\n  a-reference: {OTHER}", "yaml:4: clusters.a-reference", "rename"),
         ("pipeline.yaml", "name: worker", f"name: {64 * 'w'}", "at most 63 long", ""),
         ("pipeline.yaml", "name: worker", f"name: {60 * 'w'}", "longer than 63 characters", "shorten"),
         ("pipeline.yaml", "name: worker", 'name: worker\n        address: ""', "[1].address: '' is not", "leave"),
