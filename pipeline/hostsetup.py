@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pipeline import aptsuite, binfmt, engined, procs
 from pipeline.errors import HostError, TandemError
-from pipeline.host import Need, docker_host, is_local, look, which
+from pipeline.host import Need, docker_host, look, which
 from pipeline.log import Log, step
 
 PACKAGES = {
@@ -48,8 +48,7 @@ APT_GET = (
 )
 PATIENCE = 600  # seconds for another apt to end
 FORBIDDEN = "TANDEM_NO_HOST_SETUP"
-# Which engine and client are meant, and where apt and the client find their settings: all that root needs of the user.
-HANDED_ON = ("DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "http_proxy", "https_proxy", "no_proxy")
+HANDED_ON = ("BUILDX_CONFIG", "http_proxy", "https_proxy", "no_proxy")
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ def set_up(log: Log, env: Mapping[str, str] = os.environ, needs: Callable[[], li
     if not missing:
         return
     if env.get(FORBIDDEN) == "1":
-        raise HostError(_table(missing), hint=f"{FORBIDDEN}=1 forbids to install; as root:\n" + _script(missing))
+        raise HostError(_table(missing), hint=_by_hand(missing))
     _refuse(missing)
     log.line(_table(missing))
     if os.geteuid() != 0:
@@ -84,7 +83,8 @@ def set_up(log: Log, env: Mapping[str, str] = os.environ, needs: Callable[[], li
                 _install(missing, log)
     if missing := _missing(needs):
         _refuse(missing)
-        raise HostError(_table(missing), hint="the set-up could not bring it")
+        hint = "the set-up could not bring it: " + "; ".join(need.remedy for need in _told(missing))
+        raise HostError(_table(missing), hint=hint)
 
 
 def commands(missing: Sequence[Need], system: Mapping[str, str], apt: Path = aptsuite.APT) -> list[Command]:
@@ -153,18 +153,30 @@ def _codename(system: Mapping[str, str], packages: Sequence[str]) -> str:
     return codename
 
 
-def _refuse(missing: Sequence[Need]) -> None:
-    """An engine that answers but does not fit is somebody's: say what its owner can do."""
+def _unfit(missing: Sequence[Need]) -> list[Need]:
+    """What no set-up cures: an engine that answers but does not fit, or that is not the usual one, is somebody's."""
     unfit = [need for need in missing if need.name in {"engine", "image store"}]
     answers = len(unfit) == 1 or any(need.name == "engine" and "no answer" not in need.found for need in unfit)
-    elsewhere = unfit and not is_local(docker_host())
     forbidden = any(os.strerror(13) in need.found for need in unfit)
-    if unfit and (answers or elsewhere or forbidden or docker_host()):
-        told = [need for need in unfit if need.found != "no engine"]
+    return _told(unfit) if answers or forbidden or docker_host() else []
+
+
+def _refuse(missing: Sequence[Need]) -> None:
+    """Say what the owner of an engine can do."""
+    if told := _unfit(missing):
         raise HostError(
             "\n".join(f"{need.name}: wanted {need.wanted}, found {need.found}" for need in told),
             hint="; ".join(need.remedy for need in told),
         )
+
+
+def _by_hand(missing: Sequence[Need]) -> str:
+    """Everything that a person has to do where nothing may be installed."""
+    unfit = _unfit(missing)
+    lines = [f"{need.name}: {need.remedy}" for need in unfit]
+    if script := _script([need for need in missing if need not in unfit]):
+        lines += [f"{FORBIDDEN}=1 forbids to install; as root:", script]
+    return "\n".join(lines)
 
 
 def _as_root(missing: Sequence[Need], log: Log, env: Mapping[str, str]) -> None:
@@ -176,8 +188,18 @@ def _as_root(missing: Sequence[Need], log: Log, env: Mapping[str, str]) -> None:
         procs.capture(["sudo", "-n", "true"])
     except TandemError as error:
         raise HostError(_table(missing), hint=hint) from error
-    handed_on = [f"{name}={env[name]}" for name in HANDED_ON if name in env]
-    procs.run(["sudo", "-n", "env", *handed_on, sys.executable, "-B", "-m", "pipeline.hostsetup"], log=log)
+    procs.run(sudo(env), log=log)
+
+
+def sudo(env: Mapping[str, str]) -> list[str]:
+    """The command line of this set-up as root, with all that root needs of the user.
+
+    The engine is named as it was found here: root has other contexts than the user.
+    """
+    engine = f"DOCKER_HOST={where}" if (where := docker_host()) else "DOCKER_CONTEXT=default"
+    folder = env.get("DOCKER_CONFIG") or Path.home() / ".docker"  # the client's plug-ins and builders
+    handed_on = [engine, f"DOCKER_CONFIG={folder}", *(f"{name}={env[name]}" for name in HANDED_ON if name in env)]
+    return ["sudo", "-n", "env", *handed_on, sys.executable, "-B", "-m", "pipeline.hostsetup"]
 
 
 def _install(missing: Sequence[Need], log: Log) -> None:
@@ -237,8 +259,13 @@ def _script(missing: Sequence[Need]) -> str:
 
 
 def _table(missing: Sequence[Need]) -> str:
-    told = [need for need in missing if need.found != "no engine"]
-    return "this machine lacks " + ", ".join(f"{need.name} {need.wanted} (found: {need.found})" for need in told)
+    told = ", ".join(f"{need.name} {need.wanted} (found: {need.found})" for need in _told(missing))
+    return f"this machine lacks {told}"
+
+
+def _told(missing: Sequence[Need]) -> list[Need]:
+    """Those that say something: without an engine there is no image store to speak of."""
+    return [need for need in missing if need.found != "no engine"]
 
 
 def main() -> int:

@@ -1,7 +1,9 @@
 """What the set-up would do on which machine, and what it refuses to do."""
 
+import hashlib
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,8 @@ Components: main
 BUILDX = Need("buildx", False, "nothing", ">= 0.13", "install docker-buildx")
 MMDEBSTRAP = Need("mmdebstrap", False, "nothing", "on PATH", "install mmdebstrap")
 OLD = Need("engine", False, "20.10.24 at /var/run/docker.sock", ">= 26", "upgrade the engine")
+AWAY = Need("engine", False, "no answer at tcp://127.0.0.1:1: Connection refused", ">= 26", "start the engine there")
+NO_STORE = Need("image store", False, "no engine", "containerd's", "switch the store")
 CLASSIC = Need("image store", False, "overlay2 (classic)", "containerd's", "switch the store")
 
 
@@ -139,6 +143,21 @@ def test_a_forbidden_set_up_gives_the_commands_and_exit_code_4() -> None:
     assert "mmdebstrap" in caught.value.hint
 
 
+@pytest.mark.parametrize("more", [[], [MMDEBSTRAP]], ids=["nothing else", "a package too"])
+@pytest.mark.parametrize("unfit", [[OLD], [CLASSIC], [AWAY, NO_STORE]], ids=["old", "classic", "away"])
+def test_a_forbidden_set_up_tells_the_owner_of_an_engine_what_to_do(
+    unfit: list[Need], more: list[Need], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
+    with pytest.raises(HostError) as caught:
+        hostsetup.set_up(NullLog(), {"TANDEM_NO_HOST_SETUP": "1"}, lambda: [*unfit, *more])
+    lines = caught.value.hint.splitlines()
+    assert f"{unfit[0].name}: {unfit[0].remedy}" in lines
+    assert ("mmdebstrap" in lines[-1]) == bool(more)
+    assert [line for line in lines if line.endswith("as root:")] == lines[1 : 2 if more else 1]
+    assert "docker" not in lines[-1] or not more  # nobody else's engine is started or installed
+
+
 @pytest.mark.parametrize("unfit", [[OLD], [CLASSIC], [OLD, CLASSIC]], ids=["old", "classic", "both"])
 def test_an_engine_of_somebody_else_is_refused_with_the_remedy(
     unfit: list[Need], monkeypatch: pytest.MonkeyPatch
@@ -149,6 +168,40 @@ def test_an_engine_of_somebody_else_is_refused_with_the_remedy(
     for need in unfit:
         assert need.found in str(caught.value)
         assert need.remedy in caught.value.hint
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The home of a user whose docker client talks to a rootless engine."""
+    for name in ("DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    meta = tmp_path / ".docker/contexts/meta" / hashlib.sha256(b"rootless").hexdigest()
+    meta.mkdir(parents=True)
+    (tmp_path / ".docker/config.json").write_text('{"currentContext": "rootless"}')
+    endpoint = {"docker": {"Host": "unix:///run/user/1000/docker.sock"}}
+    (meta / "meta.json").write_text(json.dumps({"Endpoints": endpoint}))
+    return tmp_path
+
+
+def test_root_is_told_which_engine_and_which_folder_are_the_users(home: Path) -> None:
+    argv = hostsetup.sudo({"https_proxy": "http://p:1", "no_proxy": "", "OTHER": "x"})
+    told = ["DOCKER_HOST=unix:///run/user/1000/docker.sock", f"DOCKER_CONFIG={home}/.docker", "https_proxy=http://p:1"]
+    assert argv == ["sudo", "-n", "env", *told, "no_proxy=", sys.executable, "-B", "-m", "pipeline.hostsetup"]
+
+
+def test_root_is_told_of_an_engine_that_the_environment_names(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "tcp://spark-1:2375")
+    assert "DOCKER_HOST=tcp://spark-1:2375" in hostsetup.sudo(os.environ)
+
+
+def test_the_usual_engine_is_it_for_root_too_whatever_roots_own_context_is(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_CONTEXT", "default")
+    words = hostsetup.sudo(os.environ)
+    assert "DOCKER_CONTEXT=default" in words
+    assert not [word for word in words if word.startswith("DOCKER_HOST")]
 
 
 def test_os_release_is_read_as_a_shell_would(tmp_path: Path) -> None:
