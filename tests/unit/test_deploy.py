@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pipeline import bringup, completion, deploy, preflight, triage
-from pipeline.errors import TandemError
+from pipeline.errors import HostError, TandemError
 from pipeline.probes import serve_node
 
 REFERENCE: dict[str, Any] = {"prompt_tokens": [1, 2], "tokens": [3, 4], "logprobs": [-0.5, -2.0], "text": "ba"}
@@ -167,3 +167,18 @@ def test_a_rays_own_reasons_to_start_again_are_known_to_the_node() -> None:
     assert found is not None
     assert found.name == "raylet"
     assert found.again
+
+
+@pytest.mark.parametrize("security", [["name=seccomp,profile=builtin", "name=cgroupns"], [], None])
+def test_an_engine_of_roots_may_publish_any_port(security: list[str] | None) -> None:
+    preflight.refuse_roots(80, 1024, {"SecurityOptions": security})
+
+
+def test_a_rootless_engine_is_told_which_ports_are_roots_before_anything_starts() -> None:
+    info = {"SecurityOptions": ["name=seccomp,profile=builtin", "name=rootless"]}
+    preflight.refuse_roots(1024, 1024, info)
+    preflight.refuse_roots(80, 80, info)
+    with pytest.raises(HostError, match=r"serve\.port: 80: ports below 1024 are root's") as refused:
+        preflight.refuse_roots(80, 1024, info)
+    assert "one from 1024 up" in refused.value.hint
+    assert "ip_unprivileged_port_start=80" in refused.value.hint
