@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline import debs, engine, procs, registry
+from pipeline import debs, engine, host, procs, registry
 from pipeline.debs import Deb
 from pipeline.errors import TandemError
 from pipeline.lockeddebs import REGISTRY
@@ -87,7 +87,8 @@ def _image(locked: Sequence[Deb], scratch: Path, log: Log) -> str:
         files = debs.fetch(mine, REGISTRY.suite, log, image=REGISTRY.name, title="packages of the registry")
         _context([files[deb.sha256] for deb in mine], scratch)
         # Not python-on-whales: it looks the image up by the config digest, which this image store does not know.
-        options = ["--tag", tag, "--network", "none", "--provenance=false", "--output", "type=docker"]
+        options = ["--builder", host.docker_context(), "--tag", tag, "--network", "none"]
+        options += ["--provenance=false", "--output", "type=docker"]
         procs.run(["docker", "buildx", "build", *options, str(scratch)], log=log, within=300)
         found = engine.image("local", tag)
     if found is None:
@@ -115,12 +116,15 @@ def _start(name: str, image: str, address: str, log: Log) -> None:
     from docker.errors import APIError
 
     client = engine.client()
-    for old in client.containers.list(all=True, filters={"name": f"^{name}$"}):
-        if old.status == "running" and old.labels.get("tandem.image") == image:
-            return
-        log.line(f"{name} is {old.status}, or of another image: it is made anew; its volume stays")
-        old.remove(force=True)
     host, _, port = address.rpartition(":")
+    listens = "127.0.0.1" if host == "localhost" else host.strip("[]")
+    published = {"5000/tcp": [{"HostIp": listens, "HostPort": port}]}
+    for old in client.containers.list(all=True, filters={"name": f"^{name}$"}):
+        right = old.labels.get("tandem.image") == image and old.attrs["HostConfig"]["PortBindings"] == published
+        if old.status == "running" and right:
+            return
+        log.line(f"{name} is {old.status}, or of another image or address: it is made anew; its volume stays")
+        old.remove(force=True)
     again: Any = {"Name": "unless-stopped"}
     try:
         client.containers.run(
@@ -128,7 +132,7 @@ def _start(name: str, image: str, address: str, log: Log) -> None:
             name=name,
             detach=True,
             labels={"tandem": "registry", "tandem.image": image},
-            ports={"5000/tcp": ("127.0.0.1" if host == "localhost" else host.strip("[]"), int(port))},
+            ports={"5000/tcp": (listens, int(port))},
             volumes={name: {"bind": "/var/lib/registry", "mode": "rw"}},
             restart_policy=again,
         )

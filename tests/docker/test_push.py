@@ -62,6 +62,21 @@ def test_a_second_registry_call_finds_the_first_one(address: str, tmp_path: Path
     assert engine.container("local", local_registry.container_name(address))["Id"] == before
 
 
+def test_a_registry_at_another_address_of_the_same_port_is_made_anew_and_keeps_its_images(
+    image: str, tmp_path: Path
+) -> None:
+    locked, port, log = REGISTRY.read(Path(__file__).parents[2]), free_port(), NullLog()
+    try:
+        local_registry.serve(f"127.0.0.1:{port}", locked, tmp_path, NullLog())
+        push.push(image, PLATFORM, f"127.0.0.1:{port}", "tandem/x", "1", NullLog())
+        local_registry.serve(f"127.0.0.2:{port}", locked, tmp_path, log)
+        assert registry.head(f"127.0.0.2:{port}", "tandem/x", "1") == image
+        assert not registry.answers(f"127.0.0.1:{port}")
+        assert any("made anew; its volume stays" in line for line in log.lines)
+    finally:
+        local_registry.stop(f"127.0.0.2:{port}", volume=True)
+
+
 def test_the_wrong_platform_is_noticed_after_the_push(address: str, image: str) -> None:
     with pytest.raises(TandemError, match="offers linux/arm64 after the push, not linux/amd64"):
         push.push(image, "linux/amd64", address, "tandem/wrong", "1", NullLog())
