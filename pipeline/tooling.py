@@ -9,6 +9,8 @@ import os
 import shutil
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +22,7 @@ from pipeline.log import Log, step
 LOCK = Path("lockfiles/tooling.txt")
 # Settings of this machine's pip that would fight with a hash-locked install; where packages come from is kept.
 PIP_ENV = {"PIP_CONSTRAINT": os.devnull, "PIP_USER": "0", "PIP_REQUIRE_VIRTUALENV": "0", "PIP_NO_INPUT": "1"}
+WIDEST = 160  # characters of a sign of life
 BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 PIP = """\
 import sys
@@ -62,16 +65,48 @@ except KeyboardInterrupt:
 
 
 class Printer:
-    """A log for before the tooling exists: plain lines on stderr."""
+    """A log for before the tooling exists: plain lines on stderr, and within `alive` at least one every `every` s."""
+
+    def __init__(self, every: float = 25) -> None:
+        self._every = every
+        self._spoken = self._began = time.monotonic()
+        self._newest = ""
+        self._lock = threading.Lock()
 
     def line(self, text: str) -> None:
         """Print the line."""
-        print(text, file=sys.stderr, flush=True)
+        with self._lock:
+            self._newest, self._began = text.strip(), time.monotonic()
+            self._print(text)
 
     def progress(self, title: str, done: float, total: float | None, unit: str) -> None:
-        """Print how far it is."""
+        """Keep how far it is for the next sign of life."""
         of = f" of {total:.0f}" if total else ""
-        self.line(f"{title}: {done:.0f}{of} {unit}")
+        with self._lock:
+            self._newest, self._began = f"{title}: {done:.0f}{of} {unit}", time.monotonic()
+
+    @contextmanager
+    def alive(self) -> Iterator[None]:
+        """Say what is being done whenever nothing else was said for a while."""
+        done = threading.Event()
+        pulse = threading.Thread(target=self._beat, args=(done,), daemon=True)
+        pulse.start()
+        try:
+            yield
+        finally:
+            done.set()
+            pulse.join()
+
+    def _beat(self, done: threading.Event) -> None:
+        while not done.wait(min(1.0, self._every)):
+            with self._lock:
+                now = time.monotonic()
+                if now - self._spoken >= self._every:
+                    self._print(f"{self._newest[:WIDEST]} … {now - self._began:.0f} s".lstrip())
+
+    def _print(self, text: str) -> None:
+        self._spoken = time.monotonic()
+        print(text, file=sys.stderr, flush=True)
 
 
 class Names:
@@ -81,10 +116,12 @@ class Names:
         self._log = log
 
     def line(self, text: str) -> None:
-        """Pass on "Collecting name==version", without where and why."""
+        """Pass on "Collecting name==version", without where and why, and that all of them are being installed."""
         words = text.split()
         if words[:1] == ["Collecting"]:
             self._log.line(f"  {words[1]}")
+        elif words[:2] == ["Installing", "collected"]:
+            self._log.line("  installing them")
 
     def progress(self, title: str, done: float, total: float | None, unit: str) -> None:
         """Pass it on."""
@@ -213,8 +250,10 @@ def _alone(root: Path) -> Iterator[None]:
 
 def ended(act: Callable[[Log], None]) -> int:
     """The exit code of a piece of set-up, whose failures are worded here: there is no doit yet."""
+    printer = Printer()
     try:
-        act(Printer())
+        with printer.alive():
+            act(printer)
     except TandemError as error:
         print(f"ERROR: {error}" + (f"\nhint: {error.hint}" if error.hint else ""), file=sys.stderr)
         return error.code

@@ -121,9 +121,11 @@ def test_a_set_up_that_has_long_said_nothing_says_what_it_is_at(capsys: pytest.C
     printer = tooling.Printer(every=0.05)
     with printer.alive():
         printer.line("  installing them")
-        assert said(capsys, 3) == ["  installing them", *["installing them … 0 s"] * 2]
+        first, *others = said(capsys, 3)
+        assert first == "  installing them"
+        assert [other.partition(" … ")[0] for other in others] == ["installing them"] * 2
         printer.progress("Docker engine", 3, None, "s")
-        assert "Docker engine: 3 s … 0 s" in said(capsys, 3)
+        assert said(capsys, 4)[-1].startswith("Docker engine: 3 s … ")
     capsys.readouterr()
     time.sleep(0.2)
     assert capsys.readouterr().err == ""
