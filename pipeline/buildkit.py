@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline import procs
+from pipeline import host, procs
 from pipeline.errors import Cancelled, HostError, TandemError
 from pipeline.log import Log
 
@@ -64,6 +64,7 @@ def build(
         network="none",
         provenance=False,
         cache=cache,
+        builder=host.docker_context(),
         output={"name": tag, **EXPORT, "force-compression": "true" if recompress else "false"},
         metadata_file=metadata,
         progress="plain",

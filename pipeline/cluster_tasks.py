@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pipeline import claims
+from pipeline import claims, engine
 from pipeline.check_tasks import EMULATION
 from pipeline.config import Config
 from pipeline.errors import TandemError
@@ -59,7 +59,9 @@ def _debs_lock(config: Config, wanted: Wanted, doc: str) -> Task:
     return Task(
         name=f"lock:{wanted.name}",
         doc=doc,
-        inputs=Inputs(params={"packages": list(wanted.packages), "suite": wanted.suite}),
+        inputs=Inputs(
+            params={"packages": list(wanted.packages), "suite": wanted.suite}, code=("pipeline.lockeddebs",)
+        ),
         run=run,
         world=world,
         commits=(str(wanted.path),),
@@ -142,6 +144,7 @@ def _reference(config: Config, name: str, cluster: Cluster) -> Task:
         inputs=Inputs(
             files=(PROBES, EMULATION),
             params={"serve": _hidden(cluster.serve), "accelerators": cluster.accelerators},
+            tools=(_emulator(config, cluster),),
             code=("pipeline.deploy",),
         ),
         needs=(build, MODEL),
@@ -157,6 +160,8 @@ def _deploy(config: Config, name: str, cluster: Cluster) -> Task:
     def run(run: Run) -> Outputs:
         from pipeline import deploy
 
+        for node in cluster.nodes:
+            engine.address(node.endpoint)  # refused now, and not after all else was done
         pushed = run.upstream[push]
         target = _target(config, name, f"{pushed['address']}/{pushed['repository']}@{pushed['digest']}", run)
         wanted: Any = run.upstream[reference]["answer"] if tiny else None
@@ -173,12 +178,17 @@ def _deploy(config: Config, name: str, cluster: Cluster) -> Task:
         inputs=Inputs(
             files=(PROBES, EMULATION),
             params={"cluster": {**_plain(cluster), "serve": _hidden(cluster.serve)}},
+            tools=(_emulator(config, cluster),),
             code=("pipeline.deploy",),
         ),
         needs=(push, *((MODEL, reference) if tiny else ())),
         run=run,
         world=world,
     )
+
+
+def _emulator(config: Config, cluster: Cluster) -> str:
+    return f"emulator {config.images[cluster.image].platform}"
 
 
 def _target(config: Config, name: str, image: str, run: Run) -> "Target":

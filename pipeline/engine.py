@@ -4,7 +4,7 @@ An endpoint is "local" (what the docker client here talks to) or a Docker host a
 """
 
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from pipeline import dockerconfig, sockets
 from pipeline.errors import HostError, TandemError
@@ -26,9 +26,19 @@ def address(endpoint: str) -> str | tuple[str, int]:
     if scheme == "unix":
         return rest
     if scheme == "tcp":
-        name, _, port = rest.rpartition(":")
-        return name, int(port)
+        return _host_and_port(host)
     raise HostError(f"the Docker endpoint {host!r} cannot be looked at", hint="known are unix:// and tcp:// here")
+
+
+def _host_and_port(host: str) -> tuple[str, int]:
+    """Of tcp://HOST[:PORT]; 2375 is the port that docker takes for one that is left out."""
+    try:
+        url = urlsplit(host)
+        if url.hostname:
+            return url.hostname, url.port or 2375
+    except ValueError:
+        pass
+    raise HostError(f"the Docker endpoint {host!r} cannot be read", hint="write it as in tcp://spark-1:2375")
 
 
 def look(endpoint: str, path: str) -> Any:

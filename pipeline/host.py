@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,8 +81,7 @@ def docker_host() -> str:
     """The engine that the docker client would talk to, as in `unix:///run/x.sock`; "" is the usual local one."""
     if host := os.environ.get("DOCKER_HOST"):
         return host
-    folder = _docker_folder()
-    context = os.environ.get("DOCKER_CONTEXT") or _json(folder / "config.json").get("currentContext") or "default"
+    folder, context = _docker_folder(), docker_context()
     if context == "default":
         return ""
     from hashlib import sha256
@@ -89,6 +89,14 @@ def docker_host() -> str:
     meta = _json(folder / "contexts/meta" / sha256(context.encode()).hexdigest() / "meta.json")
     host = str(meta.get("Endpoints", {}).get("docker", {}).get("Host", ""))
     return "" if host == f"unix://{SOCKET}" else host
+
+
+def docker_context() -> str:
+    """The docker client's context. The builder of that name is the engine's own (docs.docker.com, "docker driver")."""
+    if os.environ.get("DOCKER_HOST"):
+        return "default"
+    kept = _json(_docker_folder() / "config.json").get("currentContext")
+    return os.environ.get("DOCKER_CONTEXT") or str(kept or "default")
 
 
 def engine_info(where: str) -> tuple[Mapping[str, Any] | None, str]:
@@ -182,27 +190,18 @@ def _engine(where: str, info: Mapping[str, Any] | None, trouble: str) -> Need:
 
 
 def _image_store(info: Mapping[str, Any] | None) -> Need:
-    wanted = "containerd's, or a docker-container builder"
+    # A docker-container builder beside a classic store will not do: that store does not know manifests' digests.
+    wanted = "containerd's"
     remedy = (
         'add {"features": {"containerd-snapshotter": true}} to /etc/docker/daemon.json and restart the engine'
-        " (its present images are then hidden), or: docker buildx create --driver docker-container --use"
+        " (its present images are then hidden)"
     )
     if info is None:
         return Need("image store", False, "no engine", wanted, remedy)
     driver = dict(info.get("DriverStatus") or ()).get("driver-type", "")
     if driver == SNAPSHOTTER:
         return Need("image store", True, "containerd", wanted)
-    if builder := _container_builder():
-        return Need("image store", True, f"{info.get('Driver')}, builder {builder}", wanted)
     return Need("image store", False, f"{info.get('Driver')} (classic)", wanted, remedy)
-
-
-def _container_builder() -> str:
-    """The name of a buildx builder that runs in a container of its own; "" if there is none."""
-    for instance in sorted(Path(os.environ.get("BUILDX_CONFIG") or _docker_folder() / "buildx").glob("instances/*")):
-        if _json(instance).get("Driver") == "docker-container":
-            return instance.name
-    return ""
 
 
 def _buildx() -> Need:
@@ -239,10 +238,11 @@ def _buildx_version(path: Path) -> str:
     except TandemError:
         return ""
     found = words[1] if len(words) > 1 else ""
-    cache.parent.mkdir(parents=True, exist_ok=True)
-    fresh = cache.with_suffix(f".{os.getpid()}")
-    fresh.write_text(json.dumps({"identity": identity, "version": found}))
-    fresh.replace(cache)
+    with suppress(OSError):  # who has no cache asks again
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        fresh = cache.with_suffix(f".{os.getpid()}")
+        fresh.write_text(json.dumps({"identity": identity, "version": found}))
+        fresh.replace(cache)
     return found
 
 

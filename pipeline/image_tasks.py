@@ -1,5 +1,6 @@
 """The tasks of an image: for each stage its inputs, its upstream, and what its result claims of the world."""
 
+import hashlib
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -142,7 +143,8 @@ def _build(config: Config, name: str, image: Image) -> Task:
             wheels=_layers(config, run.upstream[f"wheels:{name}"]),
             folder=config.root / folder,
         )
-        new = f"tandem/{name}:new"
+        # Another checkout may be building an image of that name.
+        new = f"tandem/{name}:new-{hashlib.sha256(str(config.root).encode()).hexdigest()[:8]}"
         made = build.make(name, image, lockfile.read(name, config.root), parts, new, run.scratch, run.log)
         # Named after its bytes, not its inputs: what is built again to the same bytes is the same result.
         tag = f"tandem/{name}:{made['digest'].removeprefix('sha256:')[:12]}"

@@ -36,7 +36,7 @@ def make(name: str, image: Image, root: Path, mode: str, log: Log) -> Lock:
     `mode` is "" (a lock that answers is kept; else as few pins move as can be), "frozen" (ConfigError instead of
     resolving), "upgrade" (pins move), or "upgrade:NAME,…" (only these packages' pins move).
     """
-    names = _upgraded(mode)
+    names = upgraded(mode)
     old = _old(name, root, mode)
     if old is not None and names is None:
         if answers(old, image):
@@ -69,7 +69,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     return "; ".join(words)
 
 
-def _upgraded(mode: str) -> frozenset[str] | None:
+def upgraded(mode: str) -> frozenset[str] | None:
     """The packages whose pins may move: None for none, the empty set for all."""
     word, _, names = mode.partition(":")
     if mode in {"", "frozen"}:

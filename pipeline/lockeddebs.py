@@ -29,20 +29,24 @@ class Wanted:
         return Path(f"lockfiles/{self.name}.debs.txt")
 
     def lock(self, root: Path, mode: str, log: Log) -> "tuple[Deb, ...]":
-        """The lock for all architectures; made anew if `mode` (TANDEM_LOCK) asks for it.
+        """The lock for all architectures; made anew if `mode` (TANDEM_LOCK) asks for it, or for packages in it.
 
         Raises ConfigError if it is not there and `mode` is "frozen".
         """
-        if (root / self.path).exists() and not mode.startswith("upgrade"):
-            return self.read(root)
+        from pipeline.lock import upgraded
+
+        names, old = upgraded(mode), self.read(root) if (root / self.path).exists() else ()
+        if old and (names is None or (names and names.isdisjoint(deb.name for deb in old))):
+            return old
         if mode == "frozen":
             raise ConfigError(f"{self.path}: there is no such lock", hint="restore it with `git checkout`")
         from pipeline import aptroot, lockfile
 
+        kept = [deb for deb in old if names and deb.name not in names]
         found: list[Deb] = []
         for arch in ARCHITECTURES:
             with aptroot.private(self.suite, arch, log) as apt:
-                found += [deb for deb in apt.resolve(self.packages) if not self.kept or deb.name in self.kept]
+                found += [deb for deb in apt.resolve(self.packages, kept) if not self.kept or deb.name in self.kept]
         part = (root / self.path).with_suffix(".part")
         # A package for all architectures is found once for each.
         part.write_text(lockfile.columns(set(found)), encoding="utf-8")

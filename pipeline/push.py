@@ -1,5 +1,6 @@
 """A smoked image in; registry/name@sha256:… out. Only what the registry lacks is sent."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -8,6 +9,9 @@ from pipeline.errors import Cancelled, TandemError
 from pipeline.log import Log
 
 TRIES = 5
+HEX = re.compile(r"[0-9a-f]{12,}")
+STATUS = re.compile(r"(?<![\w.:/-])[45]\d\d(?![\w.:/-]*\w)")
+"""A status stands alone; a port, a size or a part of a name does not."""
 
 
 class Transient(TandemError):
@@ -105,8 +109,11 @@ def classify(reference: str, said: str) -> TandemError:
 
     The engine passes the registry's status on only as text (docker/docs#13915, moby/moby#36823).
     """
-    low = said.lower()
-    if any(word in low for word in ("unauthorized", "denied", "authentication required", "401", "403")):
+    # Any three digits may stand in a digest.
+    low = HEX.sub("…", said.lower())
+    status = set(STATUS.findall(low))
+    refused = ("unauthorized", "denied", "authentication required")
+    if status & {"401", "403"} or any(word in low for word in refused):
         return TandemError(f"{reference}: the registry refuses the push: {said}", hint="log in with `docker login`")
     if "http response to https client" in low:
         return TandemError(
@@ -114,17 +121,17 @@ def classify(reference: str, said: str) -> TandemError:
             hint='add it to "insecure-registries" in the engine\'s daemon.json',
         )
     passing = (
-        "500 ",
-        "502",
-        "503",
-        "504",
         "connection reset",
         "unexpected eof",
         "broken pipe",
         "blob unknown",
         "i/o timeout",
+        "unknown blob",
+        "internal server error",
+        "bad gateway",
+        "unavailable",
     )
-    if any(word in low for word in (*passing, "unknown blob", "internal server error", "bad gateway", "unavailable")):
+    if status & {"500", "502", "503", "504"} or any(word in low for word in passing):
         return Transient(f"{reference}: the push failed: {said}")
     if "connection refused" in low or "no such host" in low:
         return registry.Unreachable(

@@ -1,6 +1,7 @@
 """The project's graph: every task of the configuration, the tools that decide bytes, and what a bare kind means."""
 
 import sys
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from pipeline.config import Config
 from pipeline.errors import HostError
 from pipeline.graph.configured import Configuration
 from pipeline.graph.graph import Graph
+from pipeline.graph.task import Task
 from pipeline.graph.tools import by_binary
 
 
@@ -22,20 +24,25 @@ def graph(config: Config) -> Graph:
     if target.records != "off":
         may_write = target.records == "push"
         made.share = shared.Shelf(target.address, f"{target.repository}/records", may_write=may_write)
+    default = config.pipeline.default
     for name, image in config.images.items():
-        made.add(*image_tasks.tasks(config, name, image))
+        _add(made, image_tasks.tasks(config, name, image), name, default=config.cluster(default).image)
     made.add(*cluster_tasks.shared(config))
     for name, cluster in config.pipeline.clusters.items():
-        made.add(*cluster_tasks.tasks(config, name, cluster))
-    default = config.pipeline.clusters[config.pipeline.default]
-    for task in made.tasks:
-        kind, _, subject = task.partition(":")
-        if subject in (config.pipeline.default, default.image):
-            made.defaults[kind] = task
+        _add(made, cluster_tasks.tasks(config, name, cluster), name, default=default)
     made.configuration = Configuration(
         paths=(reader.PIPELINE, reader.LOCAL, reader.IMAGES), graph=lambda root: graph(reader.load(root))
     )
     return made
+
+
+def _add(made: Graph, tasks: Iterable[Task], name: str, *, default: str) -> None:
+    """Add the tasks of an image or a cluster; those of the default one are what their kind alone means."""
+    for task in tasks:
+        made.add(task)
+        kind, _, subject = task.name.partition(":")
+        if subject == name == default:
+            made.defaults[kind] = task.name
 
 
 def _register_tools(made: Graph) -> None:

@@ -106,6 +106,15 @@ def test_the_digest_is_in_the_store_and_the_image_says_what_it_should(parts: Par
     assert config["Labels"] == build.labels("tiny", LOCK)
 
 
+def test_the_engine_s_own_builder_builds_whichever_is_in_use(
+    parts: Parts, tag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BUILDX_CONFIG", str(tmp_path / "buildx"))
+    procs.capture(["docker", "buildx", "create", "--driver", "docker-container", "--use"])
+    made = built(parts, tag, tmp_path)
+    assert engine.image("local", tag)["Id"] == made["digest"]
+
+
 def test_files_are_roots_with_the_modes_and_times_of_the_archives(parts: Parts, tag: str, tmp_path: Path) -> None:
     built(parts, tag, tmp_path)
     found = content(tag, tmp_path)

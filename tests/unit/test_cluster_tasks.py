@@ -7,13 +7,20 @@ import pytest
 
 from pipeline import cluster_tasks
 from pipeline.config import Config
+from pipeline.errors import HostError
 from pipeline.graph.files import canonical
-from pipeline.models import Cluster, Node, Pipeline, Serve
+from pipeline.graph.task import Run
+from pipeline.log import NullLog
+from pipeline.models import Cluster, DebianBase, DebianImage, Node, Pipeline, Python, Serve
+
+IMAGE = DebianImage(
+    base=DebianBase(debian="trixie", packages=("bash",)), python=Python(version="3.13", requirements=("ray",))
+)
 
 
 def _params(serve: Serve) -> list[str]:
     cluster = Cluster(image="cpu", nodes=(Node(name="head"),), serve=serve)
-    config = Config(Path(), Pipeline(default="local", clusters={"local": cluster}), {})
+    config = Config(Path(), Pipeline(default="local", clusters={"local": cluster}), {"cpu": IMAGE})
     return [canonical(dict(task.inputs.params)) for task in cluster_tasks.tasks(config, "local", cluster)]
 
 
@@ -43,3 +50,12 @@ def test_what_is_no_secret_is_shown_as_it_is() -> None:
     for params in _params(Serve(args=args, env={"TOKENIZERS_PARALLELISM": "false", "A": "1"})):
         for shown in ("256", "/t", "-O0", '"false"', '"A":"1"'):
             assert shown in params
+
+
+def test_a_node_that_cannot_be_looked_at_is_refused_before_anything_is_done(tmp_path: Path) -> None:
+    nodes = (Node(name="a", endpoint="ssh://me@spark-1", address="10.0.0.1"), Node(name="b", address="10.0.0.2"))
+    cluster = Cluster(image="cpu", nodes=nodes)
+    config = Config(tmp_path, Pipeline(default="far", clusters={"far": cluster}), {"cpu": IMAGE})
+    (deploy,) = [task for task in cluster_tasks.tasks(config, "far", cluster) if task.name == "deploy:far"]
+    with pytest.raises(HostError, match="'ssh://me@spark-1' cannot be looked at"):
+        deploy.run(Run(log=NullLog(), upstream={}, fingerprint="", scratch=tmp_path))

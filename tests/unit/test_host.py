@@ -94,19 +94,26 @@ def test_the_engine_must_be_26_or_later(engine: Callable[..., list[Need]], found
     assert need(engine(ServerVersion=found), "engine").ok is fits
 
 
-def test_a_classic_store_is_refused_with_both_remedies(engine: Callable[..., list[Need]]) -> None:
+def test_a_classic_store_is_refused_with_the_remedy(engine: Callable[..., list[Need]], tmp_path: Path) -> None:
+    # A builder in a container of its own does not change what the store knows.
+    (tmp_path / "docker/buildx/instances").mkdir(parents=True)
+    (tmp_path / "docker/buildx/instances/mine").write_text('{"Name": "mine", "Driver": "docker-container"}')
     store = need(engine(Driver="overlay2", DriverStatus=[["Backing Filesystem", "extfs"]]), "image store")
     assert not store.ok
     assert "containerd-snapshotter" in store.remedy
-    assert "docker-container" in store.remedy
 
 
-def test_a_classic_store_with_a_container_builder_fits(engine: Callable[..., list[Need]], tmp_path: Path) -> None:
-    (tmp_path / "docker/buildx/instances").mkdir(parents=True)
-    (tmp_path / "docker/buildx/instances/mine").write_text('{"Name": "mine", "Driver": "docker-container"}')
-    store = need(engine(Driver="overlay2", DriverStatus=None), "image store")
-    assert store.ok
-    assert "mine" in store.found
+def test_the_engine_s_own_builder_is_the_one_of_the_context(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    for name in ("DOCKER_HOST", "DOCKER_CONTEXT"):
+        monkeypatch.delenv(name, raising=False)
+    assert host.docker_context() == "default"
+    (tmp_path / "config.json").write_text('{"currentContext": "rootless"}')
+    assert host.docker_context() == "rootless"
+    monkeypatch.setenv("DOCKER_CONTEXT", "remote")
+    assert host.docker_context() == "remote"
+    monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:2375")
+    assert host.docker_context() == "default"
 
 
 def test_an_engine_that_answers_an_error_is_none(engine: Callable[..., list[Need]]) -> None:

@@ -3,13 +3,16 @@
 import json
 import re
 import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from pipeline import lab, labengine, labimage, labssh
+from pipeline import aptroot, lab, labengine, labimage, labssh
 from pipeline.commands import lab as command
 from pipeline.commands import shown as module
+from pipeline.debs import Deb
 from pipeline.errors import ConfigError, HostError, TandemError
 from pipeline.lab import Look, Machine
 from pipeline.lockeddebs import LAB, REGISTRY, Wanted
@@ -114,6 +117,28 @@ def test_a_lock_that_is_not_there_or_none_is_a_matter_of_configuration(tmp_path:
         LAB.read(tmp_path)
     with pytest.raises(ConfigError, match="there is no such lock"):
         LAB.lock(tmp_path, "frozen", NullLog())
+
+
+@pytest.mark.parametrize("mode", ["", "frozen", "upgrade:torch", "upgrade:torch,ray"])
+def test_a_lock_stays_if_nothing_in_it_is_meant(mode: str) -> None:
+    assert REGISTRY.lock(ROOT, mode, NullLog()) == REGISTRY.read(ROOT)
+
+
+def test_of_a_lock_only_what_is_named_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lockfiles").mkdir()
+    (tmp_path / REGISTRY.path).write_bytes((ROOT / REGISTRY.path).read_bytes())
+    asked = []
+
+    class Apt:
+        def resolve(self, packages: Sequence[str], pins: Sequence[Deb] = ()) -> tuple[Deb, ...]:
+            asked.append({pin.name for pin in pins})
+            return REGISTRY.read(ROOT)
+
+    monkeypatch.setattr(aptroot, "private", lambda *_: nullcontext(Apt()))
+    REGISTRY.lock(tmp_path, "upgrade:libc6", NullLog())
+    REGISTRY.lock(tmp_path, "upgrade", NullLog())
+    every = {deb.name for deb in REGISTRY.read(ROOT)}
+    assert asked == [every - {"libc6"}] * 2 + [set()] * 2
 
 
 def test_a_machine_for_which_nothing_is_locked_is_refused() -> None:

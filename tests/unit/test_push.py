@@ -16,6 +16,8 @@ REF = "127.0.0.1:5000/tandem/cpu:1"
         "write tcp 127.0.0.1:4->127.0.0.1:5000: write: connection reset by peer",
         "blob upload unknown to registry: unknown blob",
         "unexpected EOF",
+        "Put https://127.0.0.1:5000/v2/x/blobs/uploads/1?digest=sha256:ab403c401d: read: connection reset by peer",
+        f"write tcp 10.0.0.1:40100->10.0.0.2:401: sha256:{'403' * 20}: i/o timeout",
     ],
 )
 def test_what_may_pass_is_tried_again(said: str) -> None:
@@ -30,6 +32,8 @@ def test_what_may_pass_is_tried_again(said: str) -> None:
         "unexpected status from HEAD request: 401 Unauthorized",
         "name unknown: repository name not known to registry (404)",
         "http: server gave HTTP response to HTTPS client",
+        f"unexpected status from PUT request to https://x:503/v2/x/blobs/sha256:{'503' * 20}: 404 Not Found",
+        f"unexpected status from HEAD request to https://x/v2/x/manifests/sha256:{'502' * 20}: 403 Forbidden",
     ],
 )
 def test_a_refusal_is_final(said: str) -> None:

@@ -1,0 +1,33 @@
+"""Whether a command's tasks need an engine at all: `python -m pipeline.wanting WORD …` ends with 0 if one does.
+
+doitw asks it before the machine is set up, for words that may do without: locks, roots and wheels made from packages.
+"""
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from pipeline import config, tasks
+from pipeline.errors import TandemError
+from pipeline.graph.names import resolve
+from pipeline.models import CombinedImage
+
+WITHOUT = ("lock", "base", "wheels", "model")
+
+
+def engine_wanted(root: Path, words: Iterable[str]) -> bool:
+    """Whether any of these tasks, or what they need, is more than downloads and files. Raises ConfigError."""
+    loaded = config.load(root)
+    graph = tasks.graph(loaded)
+    for task in graph.order(resolve(graph, words)):
+        kind, _, name = task.partition(":")
+        if kind not in WITHOUT or isinstance(loaded.images.get(name), CombinedImage):
+            return True
+    return False
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(0 if engine_wanted(Path.cwd(), sys.argv[1:]) else 1)
+    except TandemError:
+        sys.exit(1)  # doit says it

@@ -1,0 +1,70 @@
+"""The project's own graph: what a bare kind means, what needs an engine, and how locks are made by default."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pipeline import config, image_tasks, tasks
+from pipeline.config import Config
+from pipeline.models import Pipeline
+from pipeline.wanting import engine_wanted
+
+ROOT = Path(__file__).parents[2]
+
+
+def loaded(default: str, image: str) -> Config:
+    """The project's configuration, with one cluster of that name and image."""
+    found = config.load(ROOT)
+    local = found.pipeline.clusters["local"]
+    changed = {name: getattr(local, name) for name in local.__struct_fields__} | {"image": image}
+    return replace(found, pipeline=Pipeline(default=default, clusters={default: type(local)(**changed)}))
+
+
+@pytest.mark.parametrize(("default", "image"), [("local", "cpu"), ("local", "gb10"), ("gb10", "cpu"), ("lab", "cpu")])
+def test_a_bare_kind_means_the_default_cluster_or_its_image_whatever_they_are_called(default: str, image: str) -> None:
+    means = tasks.graph(loaded(default, image)).defaults
+    of_image = {kind: f"{kind}:{image}" for kind in ("lock", "base", "wheels", "build", "smoke", "push")}
+    assert means == {**of_image, "reference": f"reference:{default}", "deploy": f"deploy:{default}"}
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (("lock",), False),
+        (("lock:registry", "model"), False),
+        (("wheels:cpu", "base"), False),
+        (("lock:gb10",), True),
+        (("lock:*",), True),
+        (("base", "build"), True),
+        (("deploy",), True),
+    ],
+)
+def test_only_what_an_engine_has_a_part_in_wants_one(words: tuple[str, ...], wanted: bool) -> None:
+    assert engine_wanted(ROOT, words) == wanted
+
+
+@pytest.mark.parametrize(
+    ("env", "mode"),
+    [
+        ({}, ""),
+        ({"CI": "true"}, "frozen"),
+        ({"CI": "1", "TANDEM_LOCK": ""}, ""),
+        ({"TANDEM_LOCK": "upgrade"}, "upgrade"),
+    ],
+)
+def test_in_ci_locks_are_frozen_unless_told_otherwise(
+    monkeypatch: pytest.MonkeyPatch, env: dict[str, str], mode: str
+) -> None:
+    for name in ("CI", "TANDEM_LOCK"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    assert image_tasks.lock_mode() == mode
+
+
+def test_every_task_of_the_project_counts_the_function_that_runs_it() -> None:
+    graph = tasks.graph(config.load(ROOT))
+    for name, task in graph.tasks.items():
+        own = [code for code in task.inputs.code if code.partition(":")[0].endswith("_tasks")]
+        assert len(own) == 1, name
