@@ -101,15 +101,19 @@ def refuse_known(name: str, image: Image, locked: Lock, folder: Path) -> None:
     """Raise ConfigError for a distribution of ours, or an alias, with the name of one that the image has anyway."""
     origin, there = f"dockerfiles/{name}/image.yaml", locked.versions
     given = {f"{origin}: aliases[{i}].name": alias.name for i, alias in enumerate(image.aliases)}
-    for entry in image.distributions:
-        where = f"{origin}: distributions: {entry}"
-        given[where] = str(_project(folder / entry, where)["name"])
+    given |= {where: str(project["name"]) for where, project in projects(name, image, folder).items()}
     for where, called in given.items():
         if version := there.get(tree.normalised(called)):
             raise ConfigError(
                 f"{where}: {called} {version} is in the image already",
                 hint="no distribution can be there twice: give it another name, or leave it out",
             )
+
+
+def projects(name: str, image: Image, folder: Path) -> dict[str, dict[str, Any]]:
+    """Each distribution of our own: the place that names it → the table `project`. Raises ConfigError."""
+    places = {f"dockerfiles/{name}/image.yaml: distributions: {entry}": folder / entry for entry in image.distributions}
+    return {where: _project(place, where) for where, place in places.items()}
 
 
 def overlay(source: Path, root: Path, where: str) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from pipeline import engine
+from pipeline import engine, own
 from pipeline.checks import launcher, python, ray
 from pipeline.checks.answers import ask
 from pipeline.checks.boxes import BoxError, Yard, sweep
@@ -21,6 +21,7 @@ from pipeline.checks.verdict import Outcome, Verdict
 from pipeline.errors import ConfigError, HostError, TandemError
 from pipeline.log import Log, announce
 from pipeline.models import Image
+from pipeline.tree import normalised
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -63,15 +64,16 @@ def run(
 
     `locked` is every locked distribution's normalised name and version; `folder` is the image's own folder. On another
     image, `inside` are those of them that it brought.
-    Raises SmokeError once all checks have run, ConfigError if image.yaml points to a config.json that is not
-    there, HostError without an engine, Cancelled.
+    Raises SmokeError once all checks have run, ConfigError if image.yaml points to a config.json or a project that is
+    not there, HostError without an engine, Cancelled.
     """
     config = _config_file(image, folder)
+    ours = _ours(image_name, image, folder)
     with _engine() as client:
         for name in sweep(client):
             log.line(f"removed {name}, left behind by a killed run")
         overlay = folder / image.files if image.files else None
-        wanted = python.Wanted(image, locked, frozenset(inside), overlay)
+        wanted = python.Wanted(image, locked, ours, frozenset(inside), overlay)
         verdicts = _all(client, reference, wanted, config, _Shared(log))
     report = _report(image_name, reference, image, verdicts)
     for line in table(verdicts):
@@ -105,6 +107,12 @@ def _config_file(image: Image, folder: Path) -> bytes | None:
             hint="put the target model's config.json there, or take the key out",
         )
     return file.read_bytes()
+
+
+def _ours(image_name: str, image: Image, folder: Path) -> dict[str, str]:
+    """Normalised name and version of each distribution of our own, whatever its folder is called."""
+    projects = own.projects(image_name, image, folder).values()
+    return {normalised(str(project["name"])): str(project["version"]) for project in projects}
 
 
 class _Shared:

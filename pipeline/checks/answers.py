@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipeline.checks.boxes import INSIDE, Box, Said
-from pipeline.checks.verdict import Verdict, crash_verdict, emulator_crashed
+from pipeline.checks.verdict import Verdict, crash_verdict, emulator_crashed, emulator_speaks, ending
 from pipeline.log import Log
 
 MARK = "@@tandem "
@@ -40,7 +40,7 @@ class _Round:
     def line(self, text: str) -> None:
         """One line of the probe's output."""
         if not text.startswith(MARK):
-            self.crashed = self.crashed or emulator_crashed(None, text)
+            self.crashed = self.crashed or emulator_speaks(text)
             self.noise = [*self.noise, text][-40:] if text.strip() else self.noise
             return
         said = json.loads(text.removeprefix(MARK))
@@ -82,7 +82,8 @@ def _died(box: Box, life: _Round, said: Said, left: Sequence[str], heard: Callab
     """Blame the question that the probe was at when it ended; without any, all of them."""
     if said.status is None and life.pid:
         box.run(["bash", "-c", f"kill -9 {life.pid}"], within=30)
-    crashed = emulator_crashed(said.status, "") or life.crashed
+    # Not by all of its output: the emulator may have crashed at an earlier question.
+    crashed = life.crashed or emulator_crashed(said.status, "", emulated=said.emulated)
     for question in [life.asked] if life.asked else left:
         heard(question, Answer(error=_cause(said, life), crashed=crashed))
 
@@ -90,11 +91,11 @@ def _died(box: Box, life: _Round, said: Said, left: Sequence[str], heard: Callab
 def _cause(said: Said, life: _Round) -> str:
     last = " / ".join(life.noise[-TAIL:])
     if not life.pid:
-        return f"the image cannot run `{shlex.join(['python3', PROBE])}` ({said.text.strip()[-300:] or said.status})"
+        why = said.text.strip()[-300:] or ending(said.status)
+        return f"`{shlex.join(['python3', PROBE])}` does not run in a container of the image ({why})"
     if said.status is None:
         return f"no answer in time; its last words: {last or 'none'}"
-    killed = f"signal {said.status - 128}" if said.status > 128 else f"exit status {said.status}"
-    return f"the Python process died ({killed}); its last words: {last or 'none'}"
+    return f"the Python process died ({ending(said.status)}); its last words: {last or 'none'}"
 
 
 def crashed(check: str, answers: Mapping[str, Answer], asked: Iterable[str]) -> Verdict | None:

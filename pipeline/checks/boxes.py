@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from pipeline import archive, procs
+from pipeline.checks.verdict import emulator_crashed
 from pipeline.engine import LABEL
 from pipeline.errors import Cancelled, TandemError
 
@@ -31,21 +32,32 @@ OURS = {LABEL: "smoke"}
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a command in a container left: its exit status (None: it ran too long) and its output."""
+    """What a command left: its exit status (None: it ran too long), its output, and whether an emulator ran it."""
 
     status: int | None
     text: str
+    emulated: bool = False
+
+    @property
+    def crashed(self) -> bool:
+        """Whether the emulator did; without one, every signal is the command's own."""
+        return emulator_crashed(self.status, self.text, emulated=self.emulated)
 
 
 class BoxError(TandemError):
     """A container of the image cannot even wait for commands."""
 
 
-class Box:
-    """A running container that does nothing but wait for commands."""
+class EngineFailed(BoxError):
+    """The Docker engine failed, which says nothing about the image."""
 
-    def __init__(self, container: "Container") -> None:
+
+class Box:
+    """A running container that does nothing but wait for commands; `emulated`: an emulator runs them."""
+
+    def __init__(self, container: "Container", *, emulated: bool) -> None:
         self.container = container
+        self.emulated = emulated
 
     def run(
         self,
@@ -72,7 +84,7 @@ class Box:
             state = api.exec_inspect(made)
         except APIError as error:
             return Said(127, str(error.explanation or error))
-        return Said(None if state["Running"] else state["ExitCode"], "\n".join(lines))
+        return Said(None if state["Running"] else state["ExitCode"], "\n".join(lines), self.emulated)
 
     def begin(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> str:
         """Start a command as `docker exec --detach` does; returns the id that `status` takes."""
@@ -162,12 +174,13 @@ class Yard:
 
     @contextmanager
     def network(self) -> Iterator[str]:
-        """A private network without a way out; its name."""
-        made = self._client.networks.create(f"tandem-smoke-{uuid4().hex[:8]}", internal=True, labels=self._labels)
-        try:
-            yield str(made.name)
-        finally:
-            made.remove()
+        """A private network without a way out; its name. Raises EngineFailed."""
+        with _engine_told():
+            made = self._client.networks.create(f"tandem-smoke-{uuid4().hex[:8]}", internal=True, labels=self._labels)
+            try:
+                yield str(made.name)
+            finally:
+                made.remove()
 
     @contextmanager
     def box(
@@ -181,11 +194,25 @@ class Yard:
     ) -> Iterator[Box]:
         """A container that runs `sleep infinity`, with the probes and `files` (by path below INSIDE) in it.
 
-        `entrypoint` keeps the image's own. Raises BoxError if the image cannot even do that.
+        `entrypoint` keeps the image's own. Raises BoxError if the image cannot even do that, EngineFailed until the
+        container is gone.
         """
         from docker.errors import APIError
 
-        container = self._client.containers.create(
+        with _engine_told():
+            container = self._create(role, network, env or {}, entrypoint=entrypoint)
+            try:
+                container.put_archive("/", _archive(files or {}))
+                try:
+                    container.start()
+                except APIError as error:
+                    raise BoxError(f"a container of the image does not start: {error.explanation}") from error
+                yield Box(container, emulated=self.emulated)
+            finally:
+                container.remove(force=True, v=True)
+
+    def _create(self, role: str, network: str, env: Mapping[str, str], *, entrypoint: bool) -> "Container":
+        return self._client.containers.create(
             self._reference,
             ["sleep", "infinity"],
             name=f"tandem-smoke-{self.run}-{role}-{uuid4().hex[:4]}",
@@ -193,18 +220,9 @@ class Yard:
             platform=self._platform,
             network=network,
             shm_size="2g",
-            environment={**self._shim(), **(env or {})},
+            environment={**self._shim(), **env},
             entrypoint=None if entrypoint else [""],
         )
-        try:
-            container.put_archive("/", _archive(files or {}))
-            try:
-                container.start()
-            except APIError as error:
-                raise BoxError(f"a container of the image does not start: {error.explanation}") from error
-            yield Box(container)
-        finally:
-            container.remove(force=True, v=True)
 
     def _shim(self) -> dict[str, str]:
         if not self.emulated:
@@ -212,6 +230,19 @@ class Yard:
         baked = self._client.images.get(self._reference).attrs["Config"].get("Env") or []
         before = [entry.removeprefix("PYTHONPATH=") for entry in baked if entry.startswith("PYTHONPATH=")]
         return {"PYTHONPATH": ":".join([f"{INSIDE}/emulation", *before])}
+
+
+@contextmanager
+def _engine_told() -> Iterator[None]:
+    """Make a failure of the engine one of the box, so that it spoils no other check."""
+    from docker.errors import DockerException
+    from requests.exceptions import RequestException
+
+    try:
+        yield
+    except (DockerException, RequestException) as error:
+        said = getattr(error, "explanation", None) or error
+        raise EngineFailed(f"the Docker engine failed: {said}; `./doitw host` looks at it") from error
 
 
 def _archive(files: Mapping[str, bytes]) -> bytes:

@@ -18,7 +18,7 @@ from pipeline.checks.field import Field, prepared
 from pipeline.checks.launches import Terms
 from pipeline.checks.ray import ERRORS, TOO_SLOW, read_status
 from pipeline.checks.stations import Endpoint, Fault, Station, last, unique
-from pipeline.checks.verdict import Outcome, Verdict, crash_verdict, emulator_crashed, judge
+from pipeline.checks.verdict import Outcome, Verdict, crash_verdict, emulator_speaks, judge
 from pipeline.errors import Cancelled
 from pipeline.log import Log, announce, step
 from pipeline.models import Image
@@ -234,7 +234,7 @@ def _look_after(station: Station, *, late: bool, waited: str) -> None:
     name, output = station.endpoint.name, station.output() if alive else station.last_words()
     errors = station.docker(["exec", launches.NAME, "bash", "-c", ERRORS], quiet=True).text if alive else ""
     slow = TOO_SLOW.search(output + errors) is not None
-    crashed = not slow and emulator_crashed(None, output + errors)
+    crashed = not slow and emulator_speaks(output + errors)
     why = "Ray gives its raylet 30 s to start, and it took longer" if slow else _mismatch(output) or last(output)
     ended = waited if late else "`ray start` has ended" if alive else "the container has ended"
     raise Fault(f"{name}: {ended}: {why}", crashed=crashed, again=slow)

@@ -67,7 +67,8 @@ def prepared(
     emulated = [_emulated(station) for station in stations]
     if any(emulated):
         platform = _shown(stations[0], "{{.Os}}/{{.Architecture}}")
-        stations = [Station(machine, {**env, "DOCKER_DEFAULT_PLATFORM": platform}, log) for machine in machines]
+        env = {**env, "DOCKER_DEFAULT_PLATFORM": platform}
+        stations = [Station(machine, env, log, emulated=runs) for machine, runs in zip(machines, emulated, strict=True)]
     with ExitStack() as tidying:
         for station in stations:
             tidying.callback(station.clear)

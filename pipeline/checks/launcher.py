@@ -7,12 +7,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from pipeline.checks.answers import ATTEMPTS, Answer, crashed
-from pipeline.checks.boxes import INSIDE, Box, BoxError, Said, Yard
+from pipeline.checks.boxes import INSIDE, Box, BoxError, EngineFailed, Said, Yard
 from pipeline.checks.consistency import REQUIREMENTS
 from pipeline.checks.contract import Fault, by_point
 from pipeline.checks.node_script import script_faults
 from pipeline.checks.python import installed
-from pipeline.checks.verdict import Verdict, crash_verdict, emulator_crashed, judge
+from pipeline.checks.verdict import Verdict, crash_verdict, ending, judge
 from pipeline.sensible import of_a_node
 
 NAME = "launcher"
@@ -57,6 +57,8 @@ def entrypoint_faults(yard: Yard, about: Mapping[str, Any]) -> list[Fault]:
     try:
         with yard.box("entrypoint", entrypoint=True) as box:
             runs = _first_process(box)
+    except EngineFailed as error:
+        return [(2, f"{said} cannot be tried: {error}")]
     except BoxError as error:
         return [(2, f"{said}: {error}; {remedy}")]
     return [(2, f"{said} ignores the command it is given: `sleep infinity` {runs}; {remedy}")] if runs else []
@@ -71,7 +73,7 @@ def _first_process(box: Box) -> str:
         state = box.container.attrs["State"]
         if not state["Running"]:
             last = " / ".join(box.output().strip().splitlines()[-2:])
-            return f"ended with status {state['ExitCode']} ({last})"
+            return f"ended with {ending(state['ExitCode'])} ({last})"
         top = box.top("pid,comm,args")
         name, runs = next(((name, args) for pid, name, args in top if int(pid) == state["Pid"]), ("", ""))
         # By the kernel's name too: a shell that was given the command shows it at the end of its own.
@@ -86,7 +88,7 @@ def collect(box: Box) -> tuple[dict[str, str], Said]:
     said = Said(None, "")
     for _ in range(ATTEMPTS):
         said = box.run(["bash", f"{INSIDE}/launcher_facts.sh"], within=WITHIN)
-        if not emulator_crashed(said.status, said.text):
+        if not said.crashed:
             break
     pairs = [line.removeprefix(MARK).split("=", 1) for line in said.text.splitlines() if line.startswith(MARK)]
     return dict(pairs), said
@@ -101,13 +103,13 @@ def verdict(
     without: Collection[str] = (),
 ) -> Verdict:
     """The verdict; `earlier` are the faults seen from outside, `without` what image.yaml does without."""
-    if emulator_crashed(said.status, said.text):
+    if said.crashed:
         return crash_verdict(NAME, "launcher_facts.sh", ATTEMPTS)
     if verdict := crashed(NAME, answers, QUESTIONS):
         return verdict
     faults: list[Fault] = [*earlier]
     if "uid" not in facts:
-        faults.append((3, f"bash does not run in the image: {said.text.strip()[-300:] or said.status}"))
+        faults.append((3, f"bash does not run in the image: {said.text.strip()[-300:] or ending(said.status)}"))
     else:
         faults += [
             *_user_faults(facts, workdir),
@@ -118,7 +120,7 @@ def verdict(
         faults += _ray_faults(facts, installed(answers, "ray"), asked["python"])
         faults += [(4, words) for words in script_faults(facts)]
         if said.status != 0:
-            faults.append((3, f"the shell probe ended with {said.status}: {said.text.strip()[-300:]}"))
+            faults.append((3, f"the shell probe ended with {ending(said.status)}: {said.text.strip()[-300:]}"))
     faults += _answer_faults(answers, without)
     found = "an unmodified launch-cluster.sh of any era can drive it"
     words = [words for _, words in faults]

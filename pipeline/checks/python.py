@@ -1,7 +1,7 @@
 """Judges what the Python probe says: `versions`, `imports`, `config`; and puts all checks that it answers together."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -43,12 +43,13 @@ def questions(image: Image) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What an image shall hold: its image.yaml, every distribution (normalised name → version), and the names of those
-    that the image below brought; `overlay` is the folder that image.yaml lays over the root.
+    """What an image shall hold: its image.yaml, and every distribution that is locked or its own (normalised name →
+    version); `inside` are the locked ones that the image below brought, `overlay` the folder laid over the root.
     """
 
     image: Image
     locked: Mapping[str, str]
+    own: Mapping[str, str] = field(default_factory=dict)
     inside: frozenset[str] = frozenset()
     overlay: Path | None = None
 
@@ -95,36 +96,38 @@ def _versions(installed: Sequence[tuple[str, str, str]], asked: Wanted) -> tuple
     for name, version, folder in installed:
         places.setdefault(normalised(name), []).append((version, folder))
     aliases = {normalised(alias.name): alias for alias in image.aliases}
-    own = {normalised(name) for name in image.distributions}
-    wanted = {**asked.locked, **{name: alias.version for name, alias in aliases.items()}}
-    faults = [*_absent(wanted, own, places, aliases)]
+    says = {
+        **{name: (version, "the lock") for name, version in asked.locked.items()},
+        **{name: (alias.version, "image.yaml") for name, alias in aliases.items()},
+        **{name: (version, "its pyproject.toml") for name, version in asked.own.items()},
+    }
+    faults = [*_absent(asked, places, aliases)]
     for name, found in sorted(places.items()):
         # The image below may have had it twice; Python takes the first.
         if len(found) > 1 and name not in asked.inside:
             where = " and ".join(f"{version} in {folder}" for version, folder in found)
             faults.append(f"{name} is there {len(found)} times: {where}")
-        elif name in wanted and not _same(found[0][0], wanted[name]):
-            faults.append(f"{name} is {found[0][0]}, but the lock says {wanted[name]}")
-        elif name not in wanted and name not in own:
+        elif name in says and not _same(found[0][0], says[name][0]):
+            version, who = says[name]
+            faults.append(f"{name} is {found[0][0]}, but {who} says {version}: build it again")
+        elif name not in says:
             faults.append(
                 f"{name} {found[0][0]} is in {found[0][1]}, but not in the lock: require it in image.yaml,"
                 " or find what brought it in"
             )
     inside = f"{len(asked.inside)} inside as they were, " if asked.inside else ""
     added = len(asked.locked) - len(asked.inside)
-    return faults, f"{inside}{added} locked, {len(aliases)} aliases, {len(own)} own; nothing else"
+    return faults, f"{inside}{added} locked, {len(aliases)} aliases, {len(asked.own)} own; nothing else"
 
 
-def _absent(
-    wanted: Mapping[str, str], own: Iterable[str], places: Mapping[str, Any], aliases: Mapping[str, Alias]
-) -> Iterable[str]:
-    for name in sorted({*wanted, *own} - places.keys()):
-        if name in aliases:
-            yield f"the alias {name} {wanted[name]} (of {aliases[name].of}) is declared, but not in the image"
-        elif name in wanted:
-            yield f"{name} {wanted[name]} is in the lock, but not in the image: build it again"
+def _absent(asked: Wanted, places: Mapping[str, Any], aliases: Mapping[str, Alias]) -> Iterable[str]:
+    for name in sorted({*asked.locked, *asked.own, *aliases} - places.keys()):
+        if alias := aliases.get(name):
+            yield f"the alias {name} {alias.version} (of {alias.of}) is declared, but not in the image"
+        elif name in asked.own:
+            yield f"our distribution {name} {asked.own[name]} is declared, but not in the image"
         else:
-            yield f"our distribution {name} is declared, but not in the image"
+            yield f"{name} {asked.locked[name]} is in the lock, but not in the image: build it again"
 
 
 def _same(one: str, other: str) -> bool:

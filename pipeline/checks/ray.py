@@ -14,7 +14,7 @@ from functools import partial
 
 from pipeline import procs
 from pipeline.checks.boxes import INSIDE, SECRETS, Box, BoxError, Said, Yard
-from pipeline.checks.verdict import Verdict, crash_verdict, emulator_crashed, judge
+from pipeline.checks.verdict import Verdict, crash_verdict, ending, judge
 from pipeline.errors import Cancelled
 from pipeline.log import Log
 
@@ -61,6 +61,9 @@ def check(yard: Yard, log: Log) -> Verdict:
             if not fault.again and not fault.crashed:
                 return judge(NAME, [str(fault)], "")
             last = fault
+        except BoxError as error:
+            log.line(f"ray: {error}")
+            return judge(NAME, [str(error)], "")
         else:
             return judge(NAME, [], found)
     return crash_verdict(NAME, str(last), ATTEMPTS) if last.crashed else judge(NAME, [str(last)], "")
@@ -70,12 +73,9 @@ def _pair(yard: Yard, stack: ExitStack) -> tuple[Box, Box]:
     network = stack.enter_context(yard.network())
     files = {TOKEN: secrets.token_hex(32).encode()}
     env = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": f"{INSIDE}/{TOKEN}"}
-    try:
-        head, worker = (
-            stack.enter_context(yard.box(role, network=network, files=files, env=env)) for role in ("head", "worker")
-        )
-    except BoxError as error:
-        raise _Fault(str(error)) from error
+    head, worker = (
+        stack.enter_context(yard.box(role, network=network, files=files, env=env)) for role in ("head", "worker")
+    )
     return head, worker
 
 
@@ -118,9 +118,9 @@ def _ended(role: str, status: int, box: Box) -> _Fault:
     # A raylet that waits in vain aborts itself, which an emulator reports as it does its own crashes.
     errors = box.run(["bash", "-c", ERRORS], within=60).text
     slow = TOO_SLOW.search(output + errors) is not None
-    crashed = not slow and emulator_crashed(status, output + errors)
+    crashed = not slow and Said(status, output + errors, box.emulated).crashed
     why = "Ray gives its raylet 30 s to start, and it took longer" if slow else _last(output)
-    return _Fault(f"the {role}'s `ray start` ended with status {status}: {why}", crashed=crashed, again=slow)
+    return _Fault(f"the {role}'s `ray start` ended with {ending(status)}: {why}", crashed=crashed, again=slow)
 
 
 def _wait(ready: Callable[[], bool], within: float, failure: str) -> None:
@@ -138,7 +138,7 @@ def _status(head: Box, log: Log) -> str:
     nodes, accelerators, said = 0, 0.0, Said(None, "")
     for _ in range(STATUS_TRIES):
         said = head.run(["bash", "-c", "ray status"], within=STATUS_WITHIN)
-        if emulator_crashed(said.status, said.text):
+        if said.crashed:
             raise _Fault("`ray status`", crashed=True)
         nodes, accelerators = read_status(said.text)
         log.line(f"ray: {nodes} nodes, {accelerators:g} accelerators")
@@ -146,7 +146,7 @@ def _status(head: Box, log: Log) -> str:
             return f"{nodes} nodes, {accelerators:g} accelerators, both stopped clean"
         time.sleep(2)
     if said.status != 0:
-        raise _Fault(f"`ray status` ended with status {said.status}: {_last(said.text)}")
+        raise _Fault(f"`ray status` ended with {ending(said.status)}: {_last(said.text)}")
     raise _Fault(f"`ray status` shows {nodes} nodes and {accelerators:g} accelerators, not {NODES} and {NODES}")
 
 
@@ -165,10 +165,10 @@ def _stop(boxes: Mapping[str, Box], within: float, log: Log) -> None:
         }
     for role, box in boxes.items():
         said = stops[role].result()
-        if emulator_crashed(said.status, said.text):
+        if said.crashed:
             raise _Fault("`ray stop`", crashed=True)
         if said.status != 0:
-            raise _Fault(f"`ray stop` of the {role} ended with status {said.status}: {_last(said.text)}")
+            raise _Fault(f"`ray stop` of the {role} ended with {ending(said.status)}: {_last(said.text)}")
         deadline = time.monotonic() + within
         while left := _of_ray(box):
             if procs.cancelled():

@@ -14,7 +14,7 @@ from uuid import uuid4
 from pipeline import procs
 from pipeline.checks import launches
 from pipeline.checks.boxes import Said
-from pipeline.checks.verdict import emulator_crashed
+from pipeline.checks.verdict import ending
 from pipeline.engine import LABEL
 from pipeline.errors import Cancelled, HostError, TandemError
 from pipeline.log import Log
@@ -47,10 +47,11 @@ class Fault(Exception):
 
 
 class Station:
-    """An endpoint at work; every docker call goes to its log as it is made."""
+    """An endpoint at work; every docker call goes to its log as it is made. `emulated`: an emulator runs the image."""
 
-    def __init__(self, endpoint: Endpoint, env: Mapping[str, str], log: Log) -> None:
+    def __init__(self, endpoint: Endpoint, env: Mapping[str, str], log: Log, *, emulated: bool = False) -> None:
         self.endpoint = endpoint
+        self._emulated = emulated
         self._env = env
         self._log = log
         self._container = ""
@@ -66,20 +67,21 @@ class Station:
         lines = _Lines(self._log, f"{self.endpoint.name}: ")
         argv = [*self.endpoint.docker, *words]
         try:
-            return Said(0, procs.run(argv, log=lines, env=self._env, within=within, quiet=quiet, tidying=tidying))
+            said = procs.run(argv, log=lines, env=self._env, within=within, quiet=quiet, tidying=tidying)
         except ProgramError as error:
-            return Said(error.status, error.output)
+            return Said(error.status, error.output, self._emulated)
         except (Cancelled, HostError):
             raise
         except TandemError as error:
-            return Said(None, str(error))
+            return Said(None, str(error), self._emulated)
+        return Said(0, said, self._emulated)
 
     def must(self, words: Sequence[str], what: str, *, within: float = 300) -> str:
         """The output of docker with these words. Raises Fault, which begins with `what`, if it fails."""
         said = self.docker(words, within=within)
         if said.status != 0:
-            crashed = emulator_crashed(said.status, said.text)
-            raise Fault(f"{self.endpoint.name}: {what}: {last(said.text)}", crashed=crashed)
+            why = f"{last(said.text)} ({ending(said.status)})"
+            raise Fault(f"{self.endpoint.name}: {what}: {why}", crashed=said.crashed)
         return said.text.strip()
 
     def launch(self, words: Sequence[str]) -> None:

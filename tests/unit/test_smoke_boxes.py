@@ -1,0 +1,163 @@
+"""What becomes of a check whose commands crash, or under which the Docker engine fails."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import pytest
+from docker.errors import APIError
+from requests.exceptions import ConnectionError as Unreachable
+
+from pipeline import procs
+from pipeline.checks import launcher, ray, stations
+from pipeline.checks.boxes import Box, EngineFailed, Said, Yard
+from pipeline.checks.stations import Endpoint, Station
+from pipeline.checks.verdict import Outcome
+from pipeline.errors import Cancelled
+from pipeline.log import NullLog
+from pipeline.procs import ProgramError
+
+SEGFAULT = 139
+
+
+class Api:
+    """The part of the engine's API that runs commands: every one ends with this status."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+
+    def exec_create(self, container: str, argv: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
+        return {"Id": "1"}
+
+    def exec_start(self, made: str, stream: bool) -> list[bytes]:
+        return [b"a line\n"]
+
+    def exec_inspect(self, made: str) -> dict[str, Any]:
+        return {"Running": False, "ExitCode": self.status}
+
+
+class Engine:
+    """An engine whose containers can do everything, unless `fails` is what the named deed raises."""
+
+    attrs: Mapping[str, Any] = {"Config": {"Env": None}}
+
+    def __init__(self, status: int = 0, fails: Mapping[str, Exception] = {}) -> None:
+        self.api = Api(status)
+        self.client = self.images = self.containers = self.networks = self
+        self.fails = fails
+        self.id = self.name = "made"
+        self.removed = 0
+
+    def get(self, reference: str) -> "Engine":
+        return self
+
+    def create(self, *_: object, internal: bool = False, **__: object) -> "Engine":
+        return self._does("network" if internal else "container")
+
+    def start(self) -> "Engine":
+        return self._does("start")
+
+    def put_archive(self, path: str, content: bytes) -> "Engine":
+        return self._does("archive")
+
+    def remove(self, **_: object) -> None:
+        self.removed += 1
+
+    def _does(self, deed: str) -> "Engine":
+        if deed in self.fails:
+            raise self.fails[deed]
+        return self
+
+
+def yard(engine: Engine, *, emulated: bool = False) -> Yard:
+    return Yard(cast(Any, engine), "image", "linux/amd64", emulated=emulated)
+
+
+@pytest.mark.parametrize("emulated", [True, False])
+def test_only_where_an_emulator_runs_the_image_a_signal_is_its_crash(emulated: bool) -> None:
+    with yard(Engine(SEGFAULT), emulated=emulated).box("x") as box:
+        said = box.run(["ray", "status"], within=5)
+    assert said == Said(SEGFAULT, "a line", emulated)
+    assert said.crashed is emulated
+
+
+@pytest.mark.parametrize("emulated", [True, False])
+def test_a_ray_that_segfaults_fails_the_check_or_is_the_emulators_crash(emulated: bool) -> None:
+    with (
+        yard(Engine(SEGFAULT), emulated=emulated).box("x") as box,
+        pytest.raises(ray._Fault) as fault,
+    ):
+        ray._status(box, NullLog())
+    assert fault.value.crashed is emulated
+    if not emulated:
+        assert str(fault.value) == "`ray status` ended with signal 11 (SIGSEGV): a line"
+
+
+@pytest.mark.parametrize("emulated", [True, False])
+def test_the_shell_probe_is_asked_again_only_after_the_emulators_crash(emulated: bool) -> None:
+    asked: list[Sequence[str]] = []
+
+    class Counting(Box):
+        def run(self, argv: Sequence[str], **_: Any) -> Said:
+            asked.append(argv)
+            return Said(SEGFAULT, "", self.emulated)
+
+    _, said = launcher.collect(Counting(cast(Any, None), emulated=emulated))
+    assert said.crashed is emulated
+    assert len(asked) == (3 if emulated else 1)
+
+
+@pytest.mark.parametrize("emulated", [True, False])
+def test_on_machines_too_a_signal_is_the_emulators_crash_only_where_there_is_one(
+    emulated: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(argv: Sequence[str], **_: object) -> str:
+        raise ProgramError(argv, SEGFAULT, "gone")
+
+    monkeypatch.setattr(procs, "run", fails)
+    endpoint = Endpoint(name="spark-1", docker=("docker",), address="10.0.0.1", image="i")
+    with pytest.raises(stations.Fault) as fault:
+        Station(endpoint, {}, NullLog(), emulated=emulated).must(["exec", "x"], "no command can be executed")
+    assert fault.value.crashed is emulated
+    assert str(fault.value) == "spark-1: no command can be executed: gone (signal 11 (SIGSEGV))"
+
+
+FAILS: dict[str, Exception] = {
+    "network": APIError("x", explanation="all predefined address pools have been fully subnetted"),
+    "container": APIError("x", explanation="no space left on device"),
+    "archive": Unreachable("Connection aborted"),
+}
+
+
+@pytest.mark.parametrize("deed", FAILS)
+def test_where_the_engine_fails_the_check_fails_with_its_words(deed: str) -> None:
+    engine = Engine(fails={deed: FAILS[deed]})
+    verdict = ray.check(yard(engine), NullLog())
+    assert verdict.outcome is Outcome.FAILED
+    (said,) = verdict.details
+    assert said.startswith("the Docker engine failed: ")
+    assert str(getattr(FAILS[deed], "explanation", "Connection aborted")) in said
+    assert engine.removed == list(FAILS).index(deed)
+
+
+def test_what_the_engine_does_under_a_command_is_its_failure_too() -> None:
+    with pytest.raises(EngineFailed, match="container made is not running"), yard(Engine()).box("x"):
+        raise APIError("409", explanation="container made is not running")
+
+
+def test_an_image_that_does_not_start_is_no_failure_of_the_engine() -> None:
+    engine = Engine(fails={"start": APIError("x", explanation="no such file: sleep")})
+    assert ray.check(yard(engine), NullLog()).details == (
+        "a container of the image does not start: no such file: sleep",
+    )
+
+
+def test_an_entrypoint_that_could_not_be_tried_is_not_blamed() -> None:
+    engine = Engine(fails={"container": FAILS["container"]})
+    ((point, said),) = launcher.entrypoint_faults(yard(engine), {"Config": {"Entrypoint": ["/run"]}})
+    assert point == 2
+    assert said.startswith("ENTRYPOINT /run cannot be tried: the Docker engine failed: no space left on device")
+
+
+def test_an_interruption_goes_through() -> None:
+    with pytest.raises(Cancelled), yard(Engine()).box("x"):
+        raise Cancelled("interrupted")
