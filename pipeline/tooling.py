@@ -102,7 +102,8 @@ class Printer:
             with self._lock:
                 now = time.monotonic()
                 if now - self._spoken >= self._every:
-                    self._print(f"{self._newest[:WIDEST]} … {now - self._began:.0f} s".lstrip())
+                    at = self._newest.removesuffix(" …")[:WIDEST] or "at work"
+                    self._print(f"{at} … {now - self._began:.0f} s")
 
     def _print(self, text: str) -> None:
         self._spoken = time.monotonic()

@@ -126,6 +126,9 @@ def test_a_set_up_that_has_long_said_nothing_says_what_it_is_at(capsys: pytest.C
         assert [other.partition(" … ")[0] for other in others] == ["installing them"] * 2
         printer.progress("Docker engine", 3, None, "s")
         assert said(capsys, 4)[-1].startswith("Docker engine: 3 s … ")
+        printer.line("tooling: .venv …")
+        assert said(capsys, 4)[-1].startswith("tooling: .venv … ")
+        assert "… …" not in said(capsys, 1)[0]
     capsys.readouterr()
     time.sleep(0.2)
     assert capsys.readouterr().err == ""
