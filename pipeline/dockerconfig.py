@@ -13,11 +13,12 @@ from pipeline.errors import TandemError
 def read() -> Iterator[None]:
     """Turn whatever the SDK raises over a config.json that makes no sense into TandemError."""
     from docker.errors import APIError, DockerException
+    from requests.exceptions import RequestException
 
     try:
         yield
-    except APIError:
-        raise  # the engine's answer, which has nothing to do with it
+    except (APIError, RequestException):
+        raise  # the engine's answer, or none, which has nothing to do with it
     except (DockerException, OSError, ValueError, TypeError, AttributeError, LookupError) as error:
         where = os.environ.get("DOCKER_CONFIG") or "~/.docker"
         raise TandemError(

@@ -7,9 +7,9 @@ The engine asks the registry, with the credentials of Docker's own configuration
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, json
 from msgspec.structs import replace
 
 from pipeline import dockerconfig, engine, inspection, procs, rootview
@@ -18,23 +18,17 @@ from pipeline.inspection import Configuration
 from pipeline.log import Log, announce, step
 from pipeline.reading import Reading
 
-if TYPE_CHECKING:
-    from docker.errors import APIError
-
 KIND = "reader"
 """What our label says of the containers that are made here."""
 CHUNK = 1 << 20
+ASKED_WITHIN = 60
 UNREACHABLE = (
-    *("no such host", "connection refused", "i/o timeout", "network is unreachable", "no route to host", "timeout"),
-    *(
-        "server misbehaving",
-        "connection reset",
-        "tls handshake",
-        "context deadline exceeded",
-        "bad gateway",
-        "unexpected eof",
-    ),
+    *("no such host", "name resolution", "server misbehaving", "network is unreachable", "no route to host"),
+    *("connection refused", "connection reset", "timeout", "context deadline exceeded", "tls handshake"),
+    *("unexpected eof", ": eof", "bad gateway", "service unavailable"),
 )
+# All that the engine says where its proxy refuses to CONNECT is the reason phrase; a registry's own comes with words.
+PROXY = re.compile(r"proxyconnect|proxy authentication required|\b(get|head|post) \"[^\"]*\": forbidden\W*$")
 DENIED = ("unauthorized", "authentication required", "no basic auth", "denied", "forbidden")
 UNKNOWN = ("manifest unknown", "not found", "name unknown", "no such image", "does not exist")
 
@@ -88,10 +82,13 @@ def pull(reference: str, digest: str, platform: str, log: Log) -> None:
 
 
 class Read(Struct, frozen=True):
-    """An image as it was read, and every path that it has: "d", "l" or "f" (folder, link, all else), and the path."""
+    """An image as it was read, and every path that it has: "d", "l" or "f" (folder, link, all else), and the path.
+
+    Paths are bytes, since nothing makes the names in an image UTF-8.
+    """
 
     reading: Reading
-    paths: tuple[str, ...]
+    paths: tuple[bytes, ...]
 
 
 def read(reference: str, digest: str, platform: str, log: Log) -> Read:
@@ -105,9 +102,13 @@ def read(reference: str, digest: str, platform: str, log: Log) -> Read:
         log.line(f"{len(view.nodes)} paths")
         try:
             reading = replace(inspection.reading(view, config, digest, platform), layers=_layers(identity))
+            json.encode(reading)
         except TandemError as error:
             raise TandemError(f"{reference}: {error}", hint=error.hint) from error
-        return Read(reading, tuple(sorted(f"{node.kind[0]} {path[1:]}" for path, node in view.nodes.items())))
+        except UnicodeEncodeError as error:
+            raise TandemError(f"{reference}: a name in it that matters here is not UTF-8: {error.object!r}") from error
+        paths = (f"{node.kind[0]} {path[1:]}" for path, node in view.nodes.items())
+        return Read(reading, tuple(sorted(path.encode("utf-8", "surrogateescape") for path in paths)))
 
 
 def _layers(identity: str) -> tuple[str, ...]:
@@ -133,19 +134,10 @@ def repository(reference: str) -> str:
 
 def _asked(reference: str) -> Mapping[str, Any]:
     """What the registry says of an image, through the engine (GET /distribution/{name}/json)."""
-    from docker.errors import APIError
-
-    api = engine.client(within=60).api
-    try:
-        with dockerconfig.read():
-            answer: Mapping[str, Any] = api.inspect_distribution(reference)  # type: ignore[no-untyped-call]
-    except APIError as error:
-        raise _refusal(reference, error) from error
+    api = engine.client(within=ASKED_WITHIN).api
+    with _worded("it asked a registry", reference), dockerconfig.read():
+        answer: Mapping[str, Any] = api.inspect_distribution(reference)  # type: ignore[no-untyped-call]
     return answer
-
-
-def _refusal(reference: str, error: "APIError") -> Unavailable:
-    return classify(reference, error.explanation or str(error), error.status_code or 0)
 
 
 def classify(reference: str, said: str, status: int = 0) -> Unavailable:
@@ -161,17 +153,20 @@ def classify(reference: str, said: str, status: int = 0) -> Unavailable:
             f"{reference}: {hub} speaks http, the engine expects https",
             hint='add it to "insecure-registries" in the engine\'s daemon.json',
         )
+    unreachable = Unavailable(
+        f"{reference}: {hub} cannot be reached: {why}",
+        hint="go where it can be reached, or `docker load` the image here; the engine's proxy is its own",
+    )
+    if PROXY.search(low):
+        return unreachable
     # A hub hides what it does not show: an image that is unknown and one that wants a login get the same answer.
     if status in (401, 403) or any(sign in low for sign in DENIED):
         return Unavailable(
             f"{reference}: {hub} does not give it without a login, or has no such image: {why}",
             hint=f"{login}, and check the name",
         )
-    if status != 404 and any(sign in low for sign in UNREACHABLE):
-        return Unavailable(
-            f"{reference}: {hub} cannot be reached: {why}",
-            hint="go where it can be reached, or `docker load` the image here; the engine's proxy is its own",
-        )
+    if status == 503 or (status != 404 and any(sign in low for sign in UNREACHABLE)):
+        return unreachable
     if status == 404 or any(sign in low for sign in UNKNOWN):
         return Unavailable(f"{reference}: {hub} has no such image: {why}", hint="check name and tag")
     return Unavailable(f"{reference}: {hub} does not give it: {why}", hint="see what `docker pull` says")
@@ -252,24 +247,17 @@ def created(name: str, platform: str) -> Iterator[tuple[str, Configuration]]:
 
 def exported(identity: str) -> Iterator[bytes]:
     """The files of a container as a tar, in chunks. Raises TandemError, Cancelled."""
-    from docker.errors import DockerException
-    from requests.exceptions import RequestException
-
-    try:
+    with _worded("it gave the image's files"):
         for chunk in engine.client().api.export(identity, CHUNK):
             if procs.cancelled():
                 raise Cancelled("interrupted")
             yield chunk
-    except (RequestException, DockerException) as error:
-        raise TandemError(f"the engine broke off while it gave the image's files: {error}", hint="try again") from error
 
 
 def _pulled(name: str, platform: str, log: Log) -> None:
-    from docker.errors import APIError
-
     done: dict[str, int] = {}
     total: dict[str, int] = {}
-    try:
+    with _worded(f"it pulled {name}", name):
         for event in engine.client().api.pull(name, platform=platform, stream=True, decode=True):
             if procs.cancelled():
                 raise Cancelled("interrupted")
@@ -281,5 +269,20 @@ def _pulled(name: str, platform: str, log: Log) -> None:
                 log.progress("pull", sum(done.values()), sum(total.values()), "B")
             elif event.get("status") not in (None, "Waiting", "Downloading", "Extracting"):
                 log.line(f"{event.get('id', '')} {event['status']}".strip())
-    except APIError as error:
-        raise _refusal(name, error) from error
+
+
+@contextmanager
+def _worded(work: str, reference: str = "") -> Iterator[None]:
+    """What the SDK raises, as Unavailable where it tells of a registry (of `reference`), else as TandemError."""
+    from docker.errors import APIError, DockerException
+    from requests.exceptions import RequestException, Timeout
+    from urllib3.exceptions import HTTPError
+
+    try:
+        yield
+    except (DockerException, RequestException, HTTPError) as error:
+        if reference and isinstance(error, APIError):
+            raise classify(reference, error.explanation or str(error), error.status_code or 0) from error
+        if reference and isinstance(error, Timeout):
+            raise classify(reference, "timeout: no answer came") from error
+        raise TandemError(f"the engine broke off while {work}: {error}", hint="try again") from error

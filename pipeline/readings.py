@@ -40,13 +40,13 @@ def place(root: Path, digest: str, platform: str, what: str, code: Iterable[str]
     here = Path(__file__).parent
     made_by = hashlib.sha256(b"\0".join((here / f"{name}.py").read_bytes() for name in code)).hexdigest()[:12]
     digits = digest.partition(":")[2]
-    return root / FOLDER / f"{digits}-{platform.replace('/', '-')}-{what}-{made_by}.json.gz"
+    return root / FOLDER / f"{digits}-{platform.replace('/', '-')}-{what}-{made_by}.msgpack.gz"
 
 
 def get(file: Path, shape: type[T]) -> T | None:
     """What is kept in a file; None if that is nothing, or damaged."""
     try:
-        return msgspec.json.decode(gzip.decompress(file.read_bytes()), type=shape)
+        return msgspec.msgpack.decode(gzip.decompress(file.read_bytes()), type=shape)
     except (OSError, EOFError, msgspec.DecodeError):
         return None
 
@@ -56,7 +56,7 @@ def put(file: Path, value: msgspec.Struct) -> None:
     new = file.with_name(f".{file.name}.{uuid4().hex[:8]}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        new.write_bytes(gzip.compress(msgspec.json.encode(value), compresslevel=1))
+        new.write_bytes(gzip.compress(msgspec.msgpack.encode(value), compresslevel=1))
         new.replace(file)
     except OSError:
         new.unlink(missing_ok=True)

@@ -39,7 +39,7 @@ class Node:
 
 
 class View:
-    """A root filesystem; paths are absolute, by text, and inside it."""
+    """A root filesystem; paths are absolute, by text, and inside it; bytes that are not UTF-8 are surrogates."""
 
     def __init__(self, nodes: Mapping[str, Node]) -> None:
         self.nodes = nodes
@@ -126,7 +126,8 @@ def view(stream: Iterable[bytes], rules: Iterable[Rule], seen: Callable[[int], N
     nodes: dict[str, Node] = {}
     kept = 0
     try:
-        with tarfile.open(fileobj=_Stream(stream, seen), mode="r|", bufsize=BLOCK) as tar:
+        file = _Stream(stream, seen)
+        with tarfile.open(fileobj=file, mode="r|", bufsize=BLOCK, encoding="utf-8", errors="surrogateescape") as tar:
             while (member := tar.next()) is not None:
                 tar.members.clear()  # type: ignore[attr-defined]  # else it keeps every header until the end
                 path = _path(member.name)
@@ -135,7 +136,7 @@ def view(stream: Iterable[bytes], rules: Iterable[Rule], seen: Callable[[int], N
                 nodes[path] = _node(tar, member, path, nodes, rules)
                 kept += len(nodes[path].content)
                 if kept > KEPT or len(nodes) > ENTRIES:
-                    raise TandemError(f"the image holds more than is read of one: {len(nodes)} paths at {path}")
+                    raise TandemError(f"the image holds more than is read of one: {len(nodes)} paths at {path!r}")
     except tarfile.TarError as error:
         raise TandemError(f"the export of the image cannot be read: {error}", hint="try again") from error
     for path in list(nodes):
@@ -147,7 +148,7 @@ def view(stream: Iterable[bytes], rules: Iterable[Rule], seen: Callable[[int], N
 def _path(name: str) -> str:
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if ".." in parts:
-        raise TandemError(f"the image has an entry that leads out of its root: {name}", hint="do not use this image")
+        raise TandemError(f"the image has an entry that leads out of its root: {name!r}", hint="do not use this image")
     return "/" + "/".join(parts)
 
 

@@ -21,11 +21,14 @@ def make(locked: Lock, root: Path, into: Path, log: Log) -> dict[str, Any]:
     reader.pull(name, digest, locked.platform, log)
     lines = readings.read(name, digest, locked.platform, root, log).paths
     with (into / LIST).open("wb") as file, gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed:
-        packed.write("\0".join(lines).encode())
+        packed.write(b"\0".join(lines))
     return {"base": locked.base, "digest": digest, "paths": len(lines), "sha256": store.digest(into / LIST)}
 
 
 def read(file: Path) -> dict[str, str]:
-    """The list that make() wrote: path below the root → "d" for a folder, "l" for a link, "f" for anything else."""
+    """The list that make() wrote: path below the root → "d" for a folder, "l" for a link, "f" for anything else.
+
+    What is not UTF-8 in a path is there as surrogates, as in all names of files that Python gives.
+    """
     with gzip.open(file) as packed:
-        return {line[2:]: line[0] for line in packed.read().decode().split("\0")}
+        return {line[2:]: line[0] for line in packed.read().decode("utf-8", "surrogateescape").split("\0")}

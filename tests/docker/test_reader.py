@@ -1,8 +1,11 @@
 """Tiny images of somebody else in a real registry: a name becomes a digest, is pulled once, and is read."""
 
 import base64
+import gzip
 import http.client
 import json
+import os
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -10,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import engine, local_registry, procs, reader, registry
+from pipeline import engine, local_registry, procs, reader, registry, underlay
 from pipeline.checks import boxes
 from pipeline.errors import TandemError
 from pipeline.lockeddebs import REGISTRY as LOCKED
+from pipeline.lockfile import Lock
 from pipeline.log import NullLog
 from tests.docker.test_push import free_port
 from tests.tinyroot import REGISTRY, Root, debian, distribution, script, tar
@@ -22,7 +26,9 @@ PLATFORM = "linux/arm64"
 DIST = "usr/local/lib/python3.11/dist-packages"
 NAME = "tandem-test/reader"
 BASIC = f"Basic {base64.b64encode(b'me:secret').decode()}"
+LATIN = b"opt/caf\xe9.txt"
 ROOT: Root = {
+    os.fsdecode(LATIN): b"",
     **debian(),
     **distribution(DIST, "vllm", "0.17.1+cu130", "transformers>=4"),
     **distribution(DIST, "transformers", "4.57.1"),
@@ -112,6 +118,37 @@ def test_an_image_that_only_this_engine_has_counts(tmp_path: Path) -> None:
     reading = reader.read(name, digest, PLATFORM, NullLog()).reading
     # Such an image has no command at all, which the engine makes no container of.
     assert (reading.entrypoint, reading.cmd, reading.user) == ((), (), "")
+
+
+def test_a_name_in_an_image_that_is_not_utf8_is_listed_byte_by_byte(tmp_path: Path) -> None:
+    name = f"127.0.0.1:{free_port()}/{NAME}:bytes"
+    make(tmp_path, name, dockerfile="FROM scratch\nADD root.tar /\n", push=False)
+    digest = reader.resolve(name, PLATFORM, NullLog())
+    locked = Lock(
+        name="x", request={"platform": PLATFORM}, cutoff="", epoch=0, wheels=(), debs=(), interpreter=(), tools={},
+        base=f"{reader.repository(name)}@{digest}",
+    )  # fmt: skip
+    for log in (NullLog(), NullLog()):  # read, and taken from what was kept
+        made = underlay.make(locked, tmp_path, tmp_path, log)
+        listed = underlay.read(tmp_path / underlay.LIST)
+        assert listed[os.fsdecode(LATIN)] == "f"
+        assert made["paths"] == len(listed)
+    assert any("was read before" in line for line in log.lines)
+    assert LATIN in gzip.decompress((tmp_path / underlay.LIST).read_bytes())
+
+
+def test_a_registry_that_hangs_is_said_so_and_what_the_engine_has_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "ASKED_WITHIN", 1)
+    with socket.create_server(("127.0.0.1", 0)) as hangs:
+        name = f"127.0.0.1:{hangs.getsockname()[1]}/{NAME}:own"
+        make(tmp_path, name, dockerfile="FROM scratch\nADD root.tar /\n", push=False)
+        log = NullLog()
+        assert reader.resolve(name, PLATFORM, log) == engine.image("local", name)["Id"]
+        assert "cannot be reached: timeout" in log.lines[0]
+        with pytest.raises(reader.Unavailable, match="cannot be reached: timeout"):
+            reader.resolve(name.replace(":own", ":other"), PLATFORM, NullLog())
 
 
 def test_a_platform_that_an_image_does_not_offer_is_refused_with_those_that_it_does(

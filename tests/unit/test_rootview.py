@@ -1,6 +1,8 @@
 """A tar stream becomes a view in which links lead where they would lead inside the image, and nowhere else."""
 
+import io
 import re
+import tarfile
 from collections.abc import Iterator
 
 import pytest
@@ -88,6 +90,17 @@ def test_a_hard_link_is_the_file_that_it_names() -> None:
     seen = view({"a.txt": b"1", "b.txt": Hard("a.txt"), "c.txt": Hard("nowhere")})
     assert seen.text("/b.txt") == "1"
     assert seen.nodes["/c.txt"].kind == "other"
+
+
+@pytest.mark.parametrize("form", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_a_name_that_is_not_utf8_is_kept_byte_by_byte(form: int) -> None:
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w", format=form) as into:
+        for name in ("opt/caf\udce9.txt", f"opt/{'long' * 40}\udce9.txt"):
+            into.addfile(tarfile.TarInfo(name))
+    assert b"caf\xe9.txt" in raw.getvalue()
+    names = [path.encode("utf-8", "surrogateescape") for path in rootview.view([raw.getvalue()], TEXTS).nodes]
+    assert names == [b"/opt/caf\xe9.txt", b"/opt/" + b"long" * 40 + b"\xe9.txt", b"/opt"]
 
 
 def test_a_stream_that_breaks_off_is_a_plain_error() -> None:

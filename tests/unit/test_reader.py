@@ -1,0 +1,131 @@
+"""What an engine says of a registry, or does not say any more, as one message each."""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from pipeline import reader, readings
+from pipeline.errors import TandemError
+from pipeline.log import NullLog
+from pipeline.reader import Read, Unavailable, classify
+from pipeline.reading import Interpreter, Reading
+
+NAME = "registry.example/team/image:1"
+DIGEST = f"sha256:{'a' * 64}"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        'Get "https://registry.example/v2/": dial tcp: lookup registry.example: Temporary failure in name resolution',
+        'Get "https://registry.example/v2/": EOF',
+        "received unexpected HTTP status: 503 Service Unavailable",
+        'Get "https://registry.example/v2/": Forbidden',
+        'failed to do request: Head "https://registry.example/v2/team/image/manifests/1": Forbidden',
+        'Get "https://registry.example/v2/": Proxy Authentication Required',
+        'Get "https://registry.example/v2/": proxyconnect tcp: dial tcp 10.0.0.1:3128: connect: permission denied',
+    ],
+)
+def test_what_stands_between_engine_and_registry_is_no_lack_of_a_login(said: str) -> None:
+    found = classify(NAME, said, 500)
+    assert str(found).startswith(f"{NAME}: registry.example cannot be reached: ")
+    assert "docker login" not in found.hint
+    assert "proxy is its own" in found.hint
+
+
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [
+        ("pull access denied for team/image, repository does not exist", 404),
+        ("unauthorized: authentication required", 401),
+        (
+            "unexpected status from HEAD request to https://registry.example/v2/team/image/manifests/1: 403 Forbidden",
+            403,
+        ),
+        ("denied: requested access to the resource is denied", 500),
+    ],
+)
+def test_a_registry_that_gives_nothing_without_a_login_is_said_with_the_login(said: str, status: int) -> None:
+    assert "docker login registry.example" in classify(NAME, said, status).hint
+
+
+@pytest.mark.parametrize(("said", "status"), [("sorry", 503), ('Get "https://registry.example/v2/": Forbidden', 403)])
+def test_the_engine_s_own_status_tells_it_too(said: str, status: int) -> None:
+    assert "cannot be reached" in str(classify(NAME, said, status))
+
+
+class Engine(BaseHTTPRequestHandler):
+    """As much of an engine as it takes to break off."""
+
+    protocol_version = "HTTP/1.1"
+    begins = b'{"status": "Pulling"}\r\n'
+    done = threading.Event()
+
+    def log_message(self, *args: object) -> None:
+        """Say nothing."""
+
+    def do_GET(self) -> None:
+        if "/distribution/" in self.path:
+            self.done.wait(20)
+        found = self.path.endswith("/version")
+        body = json.dumps({"ApiVersion": "1.44"} if found else {"message": "No such image"}).encode()
+        self.send_response(200 if found else 404)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_POST(self) -> None:
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self.wfile.write(b"%x\r\n%s\r\n40\r\n{" % (len(self.begins), self.begins))
+        self.close_connection = True
+
+
+@pytest.fixture
+def breaking(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """An engine that hangs when it is asked for a registry, and breaks off when it pulls."""
+    Engine.done.clear()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Engine)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    monkeypatch.setenv("DOCKER_HOST", f"tcp://127.0.0.1:{server.server_address[1]}")
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    monkeypatch.setattr(reader, "ASKED_WITHIN", 1)
+    yield
+    Engine.done.set()
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.usefixtures("breaking")
+def test_a_registry_that_hangs_cannot_be_reached_which_is_no_matter_of_docker_s_settings() -> None:
+    with pytest.raises(Unavailable, match=f"^{NAME}: registry.example cannot be reached: timeout") as caught:
+        reader.resolve(NAME, "linux/arm64", NullLog())
+    assert "docker load" in caught.value.hint
+
+
+@pytest.mark.usefixtures("breaking")
+def test_an_engine_that_breaks_off_during_a_pull_is_one_message() -> None:
+    with pytest.raises(
+        TandemError, match=rf"^the engine broke off while it pulled registry\.example/team/image@{DIGEST}: "
+    ):
+        reader.pull(NAME, DIGEST, "linux/arm64", NullLog())
+
+
+def test_paths_that_are_not_utf8_are_kept_with_a_reading(tmp_path: Path) -> None:
+    python = Interpreter(
+        path="/usr/bin/python3", program="/usr/bin/python3.12", version="3.12.3", kind="system", site="/s", scripts="/b"
+    )
+    read = Read(
+        Reading(digest=DIGEST, platform="linux/arm64", glibc=39, python=python), (b"f opt/caf\xe9.txt", b"d opt")
+    )
+    file = readings.place(tmp_path, DIGEST, "linux/arm64", "reading", ("reader",))
+    readings.put(file, read)
+    assert readings.get(file, Read) == read
+    file.write_bytes(file.read_bytes()[:-9])
+    assert readings.get(file, Read) is None
