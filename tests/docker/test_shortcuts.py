@@ -23,7 +23,7 @@ from tests.docker.smoke_image import SITE, dist_info
 REPOSITORY = "tandem-test-shortcuts"
 MODELS = f"{SITE}/vllm/model_executor/models"
 MAIN, HEADS = "Qwen3_5MoeForConditionalGeneration", "Qwen3_5MoeMTP"
-LOCKED = {"torch": "2.10.0", "vllm": "0.14.0", "transformers": "4.57.0", "ray": "2.60.0"}
+LOCKED = {"torch": "2.10.0", "vllm": "0.14.0", "transformers": "4.57.0", "ray": "2.60.0", "own-plugin": "1"}
 QWEN = {f"{MODELS}/qwen3_5.py": f"class {MAIN}:\n    pass\n", f"{MODELS}/qwen3_5_mtp.py": f"class {HEADS}:\n    pass\n"}
 
 LAZY = '''
@@ -101,7 +101,6 @@ def debian(client: DockerClient, **asked: Any) -> DebianImage:
         platform=platform(client),
         base=DebianBase(debian="trixie", packages=("bash",)),
         python=Python(version="3.12", requirements=("vllm",)),
-        distributions=("own-plugin",),
         smoke=Smoke(**{"ray": False, "launcher": False, **asked}),
     )
 
@@ -185,9 +184,10 @@ def test_transformers_upgraded_underneath_vllm_is_refused_unless_the_image_below
     (said,) = refused(upgraded, debian(client), "consistency")
     assert said.startswith(f"{line}: pip lets that pass and it fails when it runs; let `lock` choose both")
     below = CombinedImage(
-        platform=platform(client), base=ImageBase(image="vllm-node:1"), distributions=("own-plugin",),
+        platform=platform(client),
+        base=ImageBase(image="vllm-node:1"),
         smoke=Smoke(ray=False, launcher=False),
-    )  # fmt: skip
+    )
     inside = {**LOCKED, "transformers": "5.3.0"}
     smoked = smoke.run(upgraded, "x", below, inside, Path("/"), NullLog(), ("vllm", "transformers"))
     assert smoked.report["checks"]["consistency"]["details"][1:] == [f"as the image below came: {line}"]

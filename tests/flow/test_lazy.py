@@ -78,13 +78,13 @@ def test_a_result_that_is_restored_needs_nothing_that_is_gone(project: Looking) 
 
 def test_if_it_comes_out_differently_its_reader_is_decided_anew(project: Looking) -> None:
     (project.root / "artifacts/out/third:x.txt").unlink()
-    done = project.doit("third", "-v", "2", env={**LAZY, "TOY_EDIT": "second:x=artifacts/out/first:x.txt"})
+    done = project.doit("third", "-v", "2", env={**LAZY, "TOY_DIFFER": "second:x"})
     assert done.code == 0, done.out
     assert "third:x | what it needs came out differently when it was made again" in done.out
     assert "third:x | because upstream:second:x: " in done.out
     assert project.happened() == ["run second:x", "run third:x"]
-    assert project.text("second:x") == "edited meanwhile"
-    assert project.text("third:x") == "edited meanwhile!"
+    assert project.text("second:x") == "HELLO differently"
+    assert project.text("third:x") == "HELLO differently!"
     assert len(project.records("third:x")) == 2
 
 

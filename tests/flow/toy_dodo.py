@@ -55,7 +55,7 @@ def toy(name: str, inputs: Inputs, make: Callable[[Run], str], *needs: str, rest
         note(f"run {name}")
         with step(run.log, f"making {name}"):
             misbehave(name, run)
-            text = make(run)
+            text = make(run) + (" differently" if os.environ.get("TOY_DIFFER") == name else "")
         sha256 = hashlib.sha256(text.encode()).hexdigest()
         kept = run.scratch / "text"
         with kept.open("w") as file:
