@@ -6,6 +6,7 @@ endpoints, and reach the registry of pipeline.yaml as labengine.REGISTRY.
 
 import fcntl
 import hashlib
+import math
 import os
 import shutil
 import tempfile
@@ -20,7 +21,7 @@ from pipeline import config, engine, labengine, labimage, labssh, procs
 from pipeline.errors import BusyError, Cancelled, ConfigError, TandemError
 from pipeline.labengine import REGISTRY, STORES, Plan, Seen
 from pipeline.lockeddebs import LAB
-from pipeline.log import Log, step, wait_until
+from pipeline.log import Log, announce, step, wait_until
 
 MOST, USUAL_COUNT = 9, 2
 USUAL, WITHIN = 8, 120  # seconds until the machines answer
@@ -90,58 +91,47 @@ def up(root: Path, log: Log, *, store: str = "", count: int = 0, registry: str =
 
     `store` is one of STORES, `count` the number of machines; if not given they are as they are, or containerd and 2.
     `registry` (host:port, as this machine sees it) is by default that of pipeline.yaml. Whatever ends it early, nothing
-    half-started stays. Raises HostError without engine or ssh, BusyError while another process is at it, TandemError.
+    half-started stays. While somebody else uses the lab it waits. Raises HostError without engine or ssh, TandemError.
     """
     _check(store, count)
-    ssh = labssh.check()
-    registry = registry or config.load(root).pipeline.registry.address
-    with _alone(root):
-        seen = labengine.machines(identity(root))
-        plan = _planned(root, seen, store, count)
-        if _whole(root, seen) and _as_planned(plan, seen):
-            return _answering(root, ssh, registry, log)
-        if seen:
-            log.line("the lab that there is is not the one asked for, or not whole: it is replaced")
-        _clear(root)
-        try:
-            _start(root, plan, log)
-            return _answering(root, ssh, registry, log)
-        except BaseException:
-            log.line("the lab is taken down again")
-            _clear(root)
-            raise
+    with _alone(root, log):
+        return _up(root, log, store, count, registry)
 
 
 def down(root: Path) -> list[str]:
-    """Remove all of a checkout's lab, whole or not; returns what was removed. The machines' image stays."""
+    """Remove all of a checkout's lab, whole or not; returns what was removed. The machines' image stays.
+
+    Raises BusyError while somebody makes or uses it.
+    """
     with _alone(root):
         return _clear(root)
 
 
 @contextmanager
 def standing(root: Path, store: str, log: Log, *, registry: str = "") -> Iterator[tuple[Machine, ...]]:
-    """A lab with that image store: the one that is up, or one that is taken down at the end.
+    """A lab with that image store ("": any): the one that is up, or one that is taken down at the end.
 
-    In the block the lab's `ssh` comes first on this process's own PATH too, so that the SDK reaches the machines.
-    Raises what up() raises, and TandemError if a lab with another store is up.
+    In the block nobody else has the lab, and its `ssh` comes first on this process's own PATH too, so that the SDK
+    reaches the machines. Raises what up() raises, and TandemError if a lab with another store is up.
     """
-    there = machines(root)
-    if there and there[0].store != store:
-        raise TandemError(
-            f"a lab with the image store {there[0].store} is up, and {store} is wanted", hint="./doitw lab down"
-        )
-    found = up(root, log, store=store, registry=registry)
-    before = os.environ.get("PATH")
-    os.environ.update(environment(root))
-    try:
-        yield found
-    finally:
-        if before is None:
-            del os.environ["PATH"]
-        else:
-            os.environ["PATH"] = before
-        if not there:
-            down(root)
+    with _alone(root, log):
+        there = machines(root)
+        if there and store and there[0].store != store:
+            raise TandemError(
+                f"a lab with the image store {there[0].store} is up, and {store} is wanted", hint="./doitw lab down"
+            )
+        before = os.environ.get("PATH")
+        try:
+            found = _up(root, log, store, 0, registry)
+            os.environ.update(environment(root))
+            yield found
+        finally:
+            if before is None:
+                os.environ.pop("PATH", None)
+            else:
+                os.environ["PATH"] = before
+            if not there:
+                _clear(root)
 
 
 def identity(root: Path) -> str:
@@ -158,6 +148,26 @@ def _check(store: str, count: int) -> None:
 
 def _machine(seen: Seen) -> Machine:
     return Machine(seen.name, seen.address, f"ssh://root@{seen.address}" if seen.address else "", seen.store)
+
+
+def _up(root: Path, log: Log, store: str, count: int, registry: str) -> tuple[Machine, ...]:
+    """What up() does once nobody else has the lab."""
+    ssh = labssh.check(labssh.folder(root).resolve())
+    registry = registry or config.load(root).pipeline.registry.address
+    seen = labengine.machines(identity(root))
+    plan = _planned(root, seen, store, count)
+    if _whole(root, seen) and _as_planned(plan, seen):
+        return _answering(root, ssh, registry, log)
+    if seen:
+        log.line("the lab that there is is not the one asked for, or not whole: it is replaced")
+    _clear(root)
+    try:
+        _start(root, plan, log)
+        return _answering(root, ssh, registry, log)
+    except BaseException:
+        log.line("the lab is taken down again")
+        _clear(root)
+        raise
 
 
 def _planned(root: Path, seen: Sequence[Seen], store: str, count: int) -> Plan:
@@ -258,15 +268,30 @@ def _refused() -> Iterator[None]:
 
 
 @contextmanager
-def _alone(root: Path) -> Iterator[None]:
-    """One process at a time makes or removes the lab: the folder of artifacts itself is the lock."""
-    (root / "artifacts").mkdir(parents=True, exist_ok=True)
-    handle = os.open(root / "artifacts", os.O_RDONLY)
+def _alone(root: Path, log: Log | None = None) -> Iterator[None]:
+    """One at a time makes, uses or removes the lab, in any process; the others wait, or without a log get BusyError."""
+    path = root / "artifacts" / "lab.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise BusyError("another process makes or removes the lab of this checkout") from error
+        if not _locks(handle):
+            busy = f"the lab of this checkout is in use by process {path.read_text(encoding='utf-8') or 'unknown'}"
+            if log is None:
+                raise BusyError(busy, hint="wait for its end, or end it")
+            announce(log, f"waiting: {busy}")
+            wait_until(partial(_locks, handle), what="waiting for the lab", within=math.inf, every=0.2, log=log)
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, str(os.getpid()).encode(), 0)
         yield
     finally:
         os.close(handle)
+
+
+def _locks(handle: int) -> bool:
+    if procs.cancelled():
+        raise Cancelled("interrupted")
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -5,6 +5,7 @@ own, in a folder that is put first on PATH; for other hosts it reads the person'
 """
 
 import os
+import re
 import shlex
 import shutil
 from collections.abc import Mapping
@@ -15,6 +16,8 @@ from pipeline.errors import HostError
 from pipeline.host import which
 
 KEY, KNOWN, CONFIG, BIN = "id_ed25519", "known_hosts", "config", "bin"
+# What ends a quoted word of ssh_config(5) or is read as something else in it, and what parts PATH.
+UNSPEAKABLE = re.compile(r"""["\\:\x00-\x1f\x7f]|\$\{""")
 KEYGEN = ("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "tandem lab", "-f")
 
 
@@ -23,8 +26,16 @@ def folder(root: Path) -> Path:
     return root / "artifacts" / "lab"
 
 
-def check() -> str:
-    """The machine's own ssh, never that of a lab. Raises HostError if ssh or ssh-keygen is not there."""
+def check(there: Path) -> str:
+    """The machine's own ssh, never that of a lab.
+
+    Raises HostError if ssh or ssh-keygen is not there, or if `there`, the folder of the lab's files, cannot be told.
+    """
+    if odd := UNSPEAKABLE.search(str(there)):
+        raise HostError(
+            f"{there}: neither PATH nor ssh can be told of a folder with {odd[0]!r} in its name",
+            hint="move the checkout to a path without it",
+        )
     own = [part for part in os.environ.get("PATH", os.defpath).split(os.pathsep) if not _is_a_lab_s(part)]
     found = shutil.which("ssh", path=os.pathsep.join(own))
     if found is None or which("ssh-keygen") is None:
@@ -71,12 +82,13 @@ def write(into: Path, ssh: str, hosts: Mapping[str, str]) -> None:
 
 def config(there: Path, addresses: Mapping[str, str]) -> str:
     """ssh_config(5) for the lab's addresses; every other host is left to the person's and the system's."""
+    spoken = str(there).replace("%", "%%")
     ours = [
         "User root",
-        f'IdentityFile "{there / KEY}"',
+        f'IdentityFile "{spoken}/{KEY}"',
         "IdentitiesOnly yes",
         "IdentityAgent none",
-        f'UserKnownHostsFile "{there / KNOWN}"',
+        f'UserKnownHostsFile "{spoken}/{KNOWN}"',
         "GlobalKnownHostsFile /dev/null",
         "StrictHostKeyChecking yes",
         "UpdateHostKeys no",

@@ -31,9 +31,7 @@ def run(
     `points` are what `smoke` found for each point of the launcher contract. The lab that is up is used, or one is
     brought up and taken down again. Raises as eras.run() and lab.standing(), and ConfigError for a lab of one machine.
     """
-    there = lab.machines(root)
-    store = there[0].store if there else labengine.STORES[0]
-    with lab.standing(root, store, log, registry=address) as machines:
+    with lab.standing(root, "", log, registry=address) as machines:
         if len(machines) < eras.NODES:
             raise ConfigError("the lab has one machine, and a cluster needs two", hint="./doitw lab up --machines 2")
         nodes = machines[: eras.NODES]

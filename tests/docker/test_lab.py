@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -68,11 +69,6 @@ class Standing:
     def ssh(self, machine: int, command: str) -> str:
         """What a command says on a machine."""
         return procs.capture(["ssh", self.machines[machine].address, command], env=lab.environment(self.root))
-
-    def ids(self) -> list[str]:
-        """The containers that the machines are."""
-        names = [labengine.called(lab.identity(self.root), one.name) for one in self.machines]
-        return [engine.container("local", name)["Id"] for name in names]
 
 
 @pytest.fixture(scope="module", params=["containerd", "overlay2"])
@@ -200,26 +196,6 @@ def configured(root: Path, registry: str, nodes: list[dict[str, str]]) -> None:
     (folder / "Dockerfile").write_text("FROM scratch\n")
 
 
-def test_up_leaves_a_lab_alone_that_is_up(standing: Standing) -> None:
-    before, key = standing.ids(), labssh.public_key(labssh.folder(standing.root))
-    began = time.monotonic()
-    again = lab.up(standing.root, standing.log, registry=standing.registry)
-    assert time.monotonic() - began < 10
-    assert again == lab.machines(standing.root) == standing.machines
-    assert (standing.ids(), labssh.public_key(labssh.folder(standing.root))) == (before, key)
-
-
-def test_a_lab_that_is_up_with_another_store_is_not_used(standing: Standing) -> None:
-    (other,) = {*labengine.STORES} - {standing.store}
-    before = standing.ids()
-    with (
-        pytest.raises(TandemError, match=f"image store {standing.store} is up"),
-        lab.standing(standing.root, other, standing.log, registry=standing.registry),
-    ):
-        pytest.fail("it was used")
-    assert standing.ids() == before
-
-
 def test_nobody_else_can_read_the_keys_and_the_person_s_own_ssh_is_as_it_was(standing: Standing) -> None:
     folder = labssh.folder(standing.root)
     assert folder.stat().st_mode & 0o777 == 0o700
@@ -228,7 +204,7 @@ def test_nobody_else_can_read_the_keys_and_the_person_s_own_ssh_is_as_it_was(sta
     options = ["-F", "/dev/null", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no"]
     options += ["-o", "UserKnownHostsFile=/dev/null"]
     with pytest.raises(procs.ProgramError, match="Permission denied"):
-        procs.capture([labssh.check(), *options, f"root@{standing.machines[0].address}", "true"])
+        procs.capture([labssh.check(folder), *options, f"root@{standing.machines[0].address}", "true"])
 
 
 ENDED_EARLY = """
@@ -255,9 +231,62 @@ def ended_early(root: Path, how: signal.Signals) -> int:
 @pytest.fixture
 def root(tmp_path: Path) -> Iterator[Path]:
     """A checkout whose lab is gone afterwards."""
-    made = checkout(tmp_path / "checkout")
+    made = checkout(tmp_path / "100% my checkout")
     yield made
     lab.down(made)
+
+
+def ids(root: Path) -> list[str]:
+    """The containers of a lab, each another after it was made anew."""
+    return [engine.container("local", name)["Id"] for name in left(root)["containers"]]
+
+
+def test_up_leaves_a_lab_alone_that_is_up(root: Path) -> None:
+    machines = lab.up(root, NullLog(), registry="127.0.0.1:1", count=1)
+    before, key = ids(root), labssh.public_key(labssh.folder(root))
+    began = time.monotonic()
+    again = lab.up(root, NullLog(), registry="127.0.0.1:1")
+    assert time.monotonic() - began < 10
+    assert again == lab.machines(root) == machines
+    assert (ids(root), labssh.public_key(labssh.folder(root))) == (before, key)
+
+
+def test_a_lab_that_is_up_stays_up_after_its_use_and_is_not_used_for_another_store(root: Path) -> None:
+    machines = lab.up(root, NullLog(), registry="127.0.0.1:1", count=1, store="overlay2")
+    before = ids(root)
+    with (
+        pytest.raises(TandemError, match="image store overlay2 is up"),
+        lab.standing(root, "containerd", NullLog(), registry="127.0.0.1:1"),
+    ):
+        pytest.fail("it was used")
+    with lab.standing(root, "", NullLog(), registry="127.0.0.1:1") as found:
+        assert found == machines
+    assert ids(root) == before
+
+
+def test_two_who_want_a_lab_at_once_each_get_a_whole_one(root: Path) -> None:
+    def use(log: NullLog) -> list[str]:
+        with lab.standing(root, "", log, registry="127.0.0.1:1"):
+            time.sleep(3)  # whoever is first would be done in the middle of the other's use
+            return [look.engine for look in lab.looks(root)]
+
+    logs = (NullLog(), NullLog())
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(use, logs))
+    assert all(len(engines) == 2 and all(engines) for engines in found)
+    assert sum("waiting: the lab" in line for log in logs for line in log.lines) == 1
+    assert left(root) == NOTHING
+
+
+@pytest.mark.parametrize("name", ["100% mine", "a%d", "a #b'c"])
+def test_ssh_reads_a_checkout_s_path_as_it_is(tmp_path: Path, name: str) -> None:
+    (there := tmp_path / name).mkdir()
+    labssh.write(there, labssh.check(there), {"172.20.0.2": "ssh-ed25519 AAAA"})
+    said = procs.capture([str(there / labssh.BIN / "ssh"), "-G", "172.20.0.2"]).splitlines()
+    paths = {line.split(" ", 1)[0]: line.split(" ", 1)[1] for line in said}
+    # ssh shows what it has read, in which it takes %% for % when it uses it.
+    assert paths["identityfile"].replace("%%", "%") == str(there / labssh.KEY)
+    assert paths["userknownhostsfile"].replace("%%", "%") == str(there / labssh.KNOWN)
 
 
 def test_an_interrupted_up_leaves_nothing(root: Path) -> None:

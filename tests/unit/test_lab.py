@@ -1,19 +1,22 @@
 """The lab, as far as it starts nothing."""
 
 import json
+import os
 import re
 import sys
+import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from pipeline import aptroot, lab, labengine, labimage, labssh
+from pipeline import aptroot, lab, labengine, labimage, labssh, procs
 from pipeline.commands import lab as command
 from pipeline.commands import shown as module
 from pipeline.debs import Deb
-from pipeline.errors import ConfigError, HostError, TandemError
+from pipeline.errors import BusyError, Cancelled, ConfigError, HostError, TandemError
 from pipeline.lab import Look, Machine
 from pipeline.lockeddebs import LAB, REGISTRY, Wanted
 from pipeline.log import NullLog
@@ -48,6 +51,19 @@ def test_the_files_of_ssh_are_the_owner_s_alone(tmp_path: Path) -> None:
     assert modes == {"known_hosts": 0o600, "config": 0o600, "ssh": 0o700}
 
 
+def test_a_percent_sign_in_a_path_is_doubled_for_ssh(tmp_path: Path) -> None:
+    text = labssh.config(tmp_path / "100%d", {"172.20.0.2": "k1"})
+    assert f'IdentityFile "{tmp_path}/100%%d/id_ed25519"' in text
+    assert f'UserKnownHostsFile "{tmp_path}/100%%d/known_hosts"' in text
+
+
+@pytest.mark.parametrize("name", ['a"b', "a\\b", "a\nb", "a${HOME}b", "a:b"])
+def test_a_path_that_cannot_be_told_to_ssh_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(HostError, match="in its name") as caught:
+        labssh.check(tmp_path / name)
+    assert "move the checkout" in caught.value.hint
+
+
 def program(path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("#!/bin/sh\n")
@@ -60,13 +76,13 @@ def test_the_machine_s_own_ssh_is_found_behind_that_of_a_lab(tmp_path: Path, mon
     real = program(tmp_path / "real/ssh")
     program(tmp_path / "real/ssh-keygen")
     monkeypatch.setenv("PATH", f"{wrapper.parent}:{real.parent}")
-    assert labssh.check() == str(real)
+    assert labssh.check(tmp_path) == str(real)
 
 
 def test_no_ssh_is_said_with_the_package_that_brings_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(HostError) as caught:
-        labssh.check()
+        labssh.check(tmp_path)
     assert "openssh-client" in caught.value.hint
 
 
@@ -165,6 +181,85 @@ def test_the_lab_s_ssh_comes_first_on_path(tmp_path: Path, monkeypatch: pytest.M
     labssh.folder(tmp_path).mkdir(parents=True)
     labssh.write(labssh.folder(tmp_path), "/usr/bin/ssh", {"172.20.0.2": "k"})
     assert lab.environment(tmp_path) == {"PATH": f"{tmp_path}/artifacts/lab/bin:/usr/bin"}
+
+
+class Stub:
+    """A lab that takes a moment to come up and to go; it notes what is done with it, and on whose PATH."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, there: bool = False) -> None:
+        self.there, self.done = there, list[str]()
+        monkeypatch.setattr(lab, "machines", lambda _: MACHINES if self.there else ())
+        monkeypatch.setattr(lab, "_up", lambda *_: self.note("up", True))
+        monkeypatch.setattr(lab, "_clear", lambda _: self.note("down", False))
+        monkeypatch.setattr(lab, "environment", lambda _: {"PATH": f"/lab:{os.environ['PATH']}"})
+        monkeypatch.setenv("PATH", "/usr/bin")
+        self.root = root
+
+    def note(self, what: str, there: bool) -> tuple[Machine, ...]:
+        time.sleep(0.05)
+        self.there = there
+        self.done.append(what)
+        return MACHINES
+
+    def use(self, log: NullLog) -> None:
+        """Use it for a while."""
+        with lab.standing(self.root, "", log):
+            for _ in range(2):
+                self.done.append(f"{os.environ['PATH']} {self.there}")
+                time.sleep(0.1)
+
+
+def test_two_users_of_a_lab_wait_for_each_other_and_path_is_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stub, logs = Stub(tmp_path, monkeypatch), (NullLog(), NullLog())
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(stub.use, logs))
+    one = ["up", "/lab:/usr/bin True", "/lab:/usr/bin True", "down"]
+    assert stub.done == one * 2
+    assert os.environ["PATH"] == "/usr/bin"
+    (said,) = logs[0].lines + logs[1].lines
+    assert said == f"waiting: the lab of this checkout is in use by process {os.getpid()}"
+
+
+def test_a_lab_that_was_up_before_stays_whoever_comes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stub = Stub(tmp_path, monkeypatch, there=True)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(stub.use, (NullLog(), NullLog())))
+    assert "down" not in stub.done
+
+
+def test_a_lab_is_not_taken_down_under_its_user_and_an_interrupted_wait_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stub = Stub(tmp_path, monkeypatch)
+    try:
+        with lab.standing(tmp_path, "", NullLog()), ThreadPoolExecutor(1) as pool:
+            with pytest.raises(BusyError, match=f"in use by process {os.getpid()}"):
+                lab.down(tmp_path)
+            waits = pool.submit(lab.up, tmp_path, NullLog())
+            time.sleep(0.3)
+            assert not waits.done()
+            procs.cancel()
+            with pytest.raises(Cancelled):
+                waits.result(timeout=5)
+    finally:
+        procs.resume()
+    assert stub.done == ["up", "down"]
+
+
+def test_a_lab_that_cannot_be_reached_is_taken_down_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stub = Stub(tmp_path, monkeypatch)
+
+    def broken(_: Path) -> dict[str, str]:
+        raise TandemError("no lab is up")
+
+    monkeypatch.setattr(lab, "environment", broken)
+    with pytest.raises(TandemError, match="no lab is up"):
+        stub.use(NullLog())
+    assert (stub.done, os.environ["PATH"]) == (["up", "down"], "/usr/bin")
 
 
 def test_ps_shows_a_row_a_machine() -> None:
