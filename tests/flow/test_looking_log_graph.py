@@ -126,8 +126,14 @@ def test_the_page_lies_below_the_folder_that_doitw_was_called_from(project: Look
     assert not (project.root / "x.html").exists()
 
 
+@pytest.mark.parametrize("folder", ["src", "/"])
+def test_a_page_that_would_be_a_folder_is_refused(project: Looking, folder: str) -> None:
+    said = project.refusal("graph", "--html", folder, code=3)
+    assert said == f"--html {folder}: that is a folder\nhint: name a file in it\n"
+
+
 def test_a_page_that_cannot_be_written_is_one_message(project: Looking) -> None:
-    assert "src: cannot be written" in project.refusal("graph", "--html", "src", code=4)
+    assert "x.html: cannot be written" in project.refusal("graph", "--html", "/proc/x.html", code=4)
 
 
 def test_no_folder_is_made_for_a_page(project: Looking) -> None:
