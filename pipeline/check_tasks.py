@@ -8,9 +8,11 @@ from typing import Any
 from pipeline import claims
 from pipeline.config import Config
 from pipeline.graph.task import Inputs, Json, Outputs, Run, Task
+from pipeline.lockeddebs import LAB
 from pipeline.models import Image
 
 PROBES = ("pipeline/probes/python_facts.py", "pipeline/probes/launcher_facts.sh")
+# Not the image store of the machines: that of a lab that is up is known by looking only, which fingerprints do not.
 ON_MACHINES = ("pipeline/probes/machine_facts.py", "pipeline/probes/lab/**")
 EMULATION = "pipeline/probes/emulation/**"
 
@@ -82,7 +84,7 @@ def launcher(config: Config, name: str, image: Image) -> Task:
             tools=(f"emulator {image.platform}",),
             code=("pipeline.launcher",),
         ),
-        needs=(f"smoke:{name}", f"push:{name}"),
+        needs=(f"lock:{LAB.name}", f"smoke:{name}", f"push:{name}"),
         run=run,
         world=lambda outputs: (claims.manifest(target.address, repository, *(str(outputs["digest"]),) * 2),),
     )

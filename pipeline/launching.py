@@ -22,6 +22,8 @@ SCRIPT = Path(__file__).parent.parent / "dockerfiles/cpu/files/workspace/vllm/ru
 SERVE = "tandem-serve"
 # What launchers' mods have written into them.
 DIST_PACKAGES = "/usr/local/lib/python3.12/dist-packages"
+# Of the releases whose own Python reads that folder.
+SYSTEM_PYTHON = {"24.04": "3.12"}
 # Docker's own, for an image without a PATH.
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 ROOT = ("", "root", "0", "0:0", "root:root")
@@ -171,7 +173,8 @@ def _link(reading: Reading, notes: list[str]) -> dict[str, str]:
     """The link at the folder that mods have written into them; relative, and of the whole folder wherever it can be.
 
     GNU patch and `git apply` refuse a file behind a link out of the folder they work in, so that `vllm` alone as a link
-    would fail under `patch -d …/dist-packages`, and an absolute one under `patch -d /`.
+    would fail under `patch -d …/dist-packages`, and an absolute one under `patch -d /`. That a Debian-like system's own
+    Python 3.12 reads the folder too is the price, and is noted.
     """
     package = _package(reading)
     holder = posixpath.dirname(package)
@@ -182,6 +185,11 @@ def _link(reading: Reading, notes: list[str]) -> dict[str, str]:
     at, target = (f"{DIST_PACKAGES}/vllm", package) if used else (DIST_PACKAGES, holder)
     if used:
         notes.append(f"{DIST_PACKAGES} is in use: {at} alone is linked to {target}; mods that run patch there fail")
+    elif "3.12" in (reading.python.minor, SYSTEM_PYTHON.get(reading.os.get("VERSION_ID", ""))):
+        notes.append(
+            f"{DIST_PACKAGES} is linked to {holder}, for mods: the system's own Python 3.12, if it is there, imports"
+            " what is in it too"
+        )
     return {at.lstrip("/"): posixpath.relpath(target, posixpath.dirname(at))}
 
 

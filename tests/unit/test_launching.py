@@ -148,6 +148,17 @@ def test_a_folder_of_mods_that_is_in_use_gets_a_link_inside() -> None:
     assert where(dict(made(python=interpreter(paths=(SITE, DIST_PACKAGES))).links)) == where(dict(layer.links))
 
 
+def test_that_the_system_s_own_python_reads_the_folder_of_mods_too_is_noted() -> None:
+    site = SITE.replace("3.11", "3.12")
+    python = interpreter(program="/usr/bin/python3.12", version="3.12.3", site=site, paths=(site,))
+    vllm = Inside(name="vllm", version="0.17.1", place=site)
+    layer = made(python=python, distributions=(vllm,))
+    assert where(dict(layer.links)) == {DIST_PACKAGES: site}
+    (note,) = layer.notes
+    assert note.startswith(f"{DIST_PACKAGES} is linked to {site}, for mods: the system's own Python 3.12")
+    assert made(os={"ID": "ubuntu", "VERSION_ID": "24.04"}).notes[0].startswith(f"{DIST_PACKAGES} is linked to {SITE}")
+
+
 def test_no_link_is_made_where_vllm_is_already() -> None:
     here = Inside(name="vllm", version="1", place=DIST_PACKAGES)
     layer = made(distributions=(here,), dist_packages=("vllm",), mods_vllm=f"{DIST_PACKAGES}/vllm")
