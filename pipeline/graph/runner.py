@@ -4,23 +4,23 @@ import json
 import os
 import time
 import traceback
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pipeline.errors import TandemError
 from pipeline.graph import sharing
-from pipeline.graph.decide import Decision, State, ask_ahead, broken_claims, changed, decide, look
+from pipeline.graph.decide import Decision, State, ask_ahead, broken_claims, decide, look
 from pipeline.graph.files import folder_name, not_writable, write_whole
-from pipeline.graph.fingerprint import Values, code, values
 from pipeline.graph.graph import Graph
 from pipeline.graph.locks import hold
+from pipeline.graph.meanwhile import code_of, same_code, unchanged, upstream_is_whole
 from pipeline.graph.outcome import End, Outcome, interrupted_by
 from pipeline.graph.output import Screen, TaskLog
 from pipeline.graph.records import Record
 from pipeline.graph.task import Outputs, Run, Task
-from pipeline.graph.world import NEVER, ON_DISK
+from pipeline.graph.world import NEVER
 from pipeline.log import Log, announce
 from pipeline.procs import cancelled
 
@@ -62,7 +62,7 @@ class Runner:
         names = graph.order(name for name in asked if name in graph.tasks) if asked else []
         ask_ahead(graph, names)
         # Before any is edited: this process has some of these modules in memory, and runs them as they are now.
-        self._code = _code(graph, names)
+        self._code = code_of(graph, names)
 
     def attempt(self, name: str) -> Outcome:
         """Skip, restore or run a task whose upstream is done. Whatever goes wrong is in the outcome."""
@@ -172,14 +172,14 @@ class Runner:
 
     def _run(self, task: Task, decision: Decision, results: Mapping[str, Outputs], log: Log) -> Record:
         assert decision.fingerprint is not None
-        self._same_code(task, decision)
-        self._upstream_is_whole(task, results)
+        same_code(task, decision, self._code)
+        upstream_is_whole(self.graph, task, results)
         started, start = time.time(), time.monotonic()
         with self._scratch(task) as scratch:
             outputs = task.run(_handed(decision, results, scratch, log))
         # What the task has hard-linked (a build context does) has new stats now, and is still in memory.
-        self._upstream_is_whole(task, results)
-        self._unchanged(task, decision)
+        upstream_is_whole(self.graph, task, results)
+        unchanged(self.graph, task, decision)
         record = Record(
             task=task.name, fingerprint=decision.fingerprint, inputs=decision.inputs, outputs=_plain(task, outputs)
         )
@@ -190,39 +190,6 @@ class Runner:
         sharing.give(self.graph.share, task, record, log)
         self._remember_time(task, record, started, time.monotonic() - start)
         return record
-
-    def _same_code(self, task: Task, decision: Decision) -> None:
-        """A module in memory is not what its file says now, so its result would be recorded under the wrong inputs."""
-        edited = [key for key, value in decision.inputs.items() if self._code.get(key, value) != value]
-        if edited:
-            names = ", ".join(key.partition(":")[2] for key in edited)
-            raise TandemError(
-                f"{names} changed since this run began: {task.name} is not run", hint="run it again, as a new process"
-            )
-
-    def _upstream_is_whole(self, task: Task, results: Mapping[str, Outputs]) -> None:
-        """The files that this run has seen upstream are what it reads; another run, or an editor, may have been there.
-
-        With `--single` they are whatever is there: nobody has looked at them.
-        """
-        for name in task.needs:
-            claims = self.graph.tasks[name].world(results[name]) if name in self.graph.results else ()
-            for _, why in self.graph.world.broken(claim for claim in claims if claim.kind in ON_DISK):
-                raise TandemError(
-                    f"{why}, which is a result of {name}, while {task.name} needs it: nothing is recorded",
-                    hint="run it again, and leave results alone meanwhile",
-                )
-
-    def _unchanged(self, task: Task, decision: Decision) -> None:
-        self.graph.tools.forget()
-        now = values(task.inputs, self.graph.around)
-        before = {key: value for key, value in decision.inputs.items() if not key.startswith("upstream:")}
-        if moved := changed(before, now):
-            names = ", ".join(reason.input.partition(":")[2] for reason in moved)
-            raise TandemError(
-                f"{names} changed while {task.name} ran: nothing is recorded",
-                hint="run it again, and leave its inputs alone meanwhile",
-            )
 
     def _as_it_is(self, decision: Decision) -> Outcome | None:
         """The outcome of a task whose recorded result will do."""
@@ -287,13 +254,6 @@ class Runner:
         file = self.graph.artifacts / "times" / f"{folder_name(task.name)}.json"
         entry = {"fingerprint": record.fingerprint, "started": round(started, 3), "seconds": round(seconds, 3)}
         write_whole(file, json.dumps([entry, *times(self.graph, task.name)][:KEPT_TIMES], indent=1) + "\n", sync=False)
-
-
-def _code(graph: Graph, names: Iterable[str]) -> Values:
-    """What the code of all these tasks says now; nothing if it cannot be read, which the task itself will say."""
-    with suppress(TandemError):
-        return dict(code({name for task in names for name in graph.tasks[task].inputs.code}, graph.around))
-    return {}
 
 
 def times(graph: Graph, task: str) -> list[dict[str, str | float]]:

@@ -1,0 +1,58 @@
+"""What must not change while a task runs: its code, the files of its upstream, and its inputs.
+
+Otherwise its result would be recorded under inputs that it does not follow from, and believed from then on.
+"""
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+
+from pipeline.errors import TandemError
+from pipeline.graph.decide import Decision, changed
+from pipeline.graph.fingerprint import Values, code, values
+from pipeline.graph.graph import Graph
+from pipeline.graph.task import Outputs, Task
+from pipeline.graph.world import ON_DISK
+
+
+def code_of(graph: Graph, names: Iterable[str]) -> Values:
+    """What the code of all these tasks says now; nothing if it cannot be read, which the task itself will say."""
+    with suppress(TandemError):
+        return dict(code({name for task in names for name in graph.tasks[task].inputs.code}, graph.around))
+    return {}
+
+
+def same_code(task: Task, decision: Decision, before: Values) -> None:
+    """Raise TandemError if code of the task was edited since `before`: what is in memory is the old one."""
+    edited = [key for key, value in decision.inputs.items() if before.get(key, value) != value]
+    if edited:
+        names = ", ".join(key.partition(":")[2] for key in edited)
+        raise TandemError(
+            f"{names} changed since this run began: {task.name} is not run", hint="run it again, as a new process"
+        )
+
+
+def upstream_is_whole(graph: Graph, task: Task, results: Mapping[str, Outputs]) -> None:
+    """Raise TandemError if files that this run has seen upstream are others now, by an editor or another run.
+
+    With `--single` they are whatever is there: nobody has looked at them.
+    """
+    for name in task.needs:
+        claims = graph.tasks[name].world(results[name]) if name in graph.results else ()
+        for _, why in graph.world.broken(claim for claim in claims if claim.kind in ON_DISK):
+            raise TandemError(
+                f"{why}, which is a result of {name}, while {task.name} needs it: nothing is recorded",
+                hint="run it again, and leave results alone meanwhile",
+            )
+
+
+def unchanged(graph: Graph, task: Task, decision: Decision) -> None:
+    """Raise TandemError if an input is not what it was when the task began; tools are asked anew."""
+    graph.tools.forget()
+    now = values(task.inputs, graph.around)
+    before = {key: value for key, value in decision.inputs.items() if not key.startswith("upstream:")}
+    if moved := changed(before, now):
+        names = ", ".join(reason.input.partition(":")[2] for reason in moved)
+        raise TandemError(
+            f"{names} changed while {task.name} ran: nothing is recorded",
+            hint="run it again, and leave its inputs alone meanwhile",
+        )
