@@ -59,9 +59,7 @@ def _debs_lock(config: Config, wanted: Wanted, doc: str) -> Task:
     return Task(
         name=f"lock:{wanted.name}",
         doc=doc,
-        inputs=Inputs(
-            params={"packages": list(wanted.packages), "suite": wanted.suite}, code=("pipeline.lockeddebs",)
-        ),
+        inputs=Inputs(params={"packages": list(wanted.packages), "suite": wanted.suite}, code=("pipeline.lockeddebs",)),
         run=run,
         world=world,
         commits=(str(wanted.path),),

@@ -23,7 +23,8 @@ def hold(path: Path, *, what: str, log: Log) -> Iterator[None]:
     """Hold the lock at `path` while the block runs; wait for another run, and say for whom.
 
     The kernel frees the lock when its holder ends, however it ends. Raises BusyError after TANDEM_LOCK_TIMEOUT
-    seconds (an hour by default), Cancelled, and HostError if the file cannot be written.
+    seconds (an hour by default), ConfigError if that run has started this one, Cancelled, and HostError if the file
+    cannot be written.
     """
     within = timeout()
     handle = _open(path)
@@ -32,6 +33,8 @@ def hold(path: Path, *, what: str, log: Log) -> Iterator[None]:
         said = False
         while not _try(handle):
             owner = _owner(path)
+            if _is_above_us(path):
+                raise ConfigError(f"{what} is run by {owner}, which waits for this one", hint="no task can run itself")
             if not said:
                 announce(log, f"waiting: {what} is run by {owner}")
                 said = True
@@ -94,6 +97,18 @@ def _try(handle: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def _is_above_us(path: Path) -> bool:
+    """Whether the holder is a process that this one descends from."""
+    try:
+        holder, pid = int(path.read_text().split()[0]), os.getpid()
+        while pid > 1 and pid != holder:
+            # proc_pid_stat(5): the parent is the second word after the name, which may hold anything.
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        return False
+    return pid == holder and pid != os.getpid()
 
 
 def _owner(path: Path) -> str:

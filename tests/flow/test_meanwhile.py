@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -170,3 +171,30 @@ def test_what_is_gone_of_two_lazy_tasks_is_made_side_by_side(project: Looking) -
     wait_for(lambda: "run other:x" in (project.root / "happened.txt").read_text() if waits(project) else False)
     go(project)
     assert ended(run).code == 0
+
+
+def test_a_run_may_start_another_but_no_task_itself(project: Looking) -> None:
+    nested = f"""
+def task_nest():
+    return {{"actions": ["{sys.executable} -m doit -a other"]}}
+"""
+    project.write("dodo.py", (project.root / "dodo.py").read_text() + nested)
+    done = project.doit("nest")
+    assert done.code == 0, done.out + done.err
+    assert project.happened() == ["run other:x"]
+    itself = f"{sys.executable} -m doit -a other"
+    done = project.doit("-a", "other", env={"TOY_NEST": f"other:x={itself}"}, within=30)
+    assert done.code == 1
+    assert "other:x is run by process" in done.out
+    assert "hint: no task can run itself" in done.out
+
+
+def test_another_way_to_spell_fingerprints_says_so_once(project: Looking) -> None:
+    file = project.root / "pipeline/graph/fingerprint.py"
+    file.write_text(file.read_text().replace("SCHEMA = 1\n", "SCHEMA = 2\n"))
+    said = "this version of Tandem spells fingerprints differently"
+    assert said in project.words("why", "first")
+    done = project.doit()
+    assert done.code == 0
+    assert done.out.count(said) == 4
+    assert said not in project.doit().out

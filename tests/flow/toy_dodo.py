@@ -137,6 +137,10 @@ def _program(value: str, run: Run) -> None:
         note("cleaned up")
 
 
+def _nest(value: str, run: Run) -> None:
+    procs.run(value.split(), log=run.log)
+
+
 def _wait(value: str, run: Run) -> None:
     note("waiting")
     end = time.monotonic() + float(value)
@@ -158,6 +162,7 @@ def _print(value: str, _run: Run) -> None:
 
 DEEDS: dict[str, Callable[[str, Run], Any]] = {
     "FAIL": _fail, "EDIT": _edit, "PROGRAM": _program, "WAIT": _wait, "CHATTER": _chatter, "PRINT": _print,
+    "NEST": _nest,
 }  # fmt: skip
 
 with said_by_doit():
