@@ -124,7 +124,7 @@ def _start(name: str, image: str, address: str, log: Log) -> None:
         if old.status == "running" and right:
             return
         log.line(f"{name} is {old.status}, or of another image or address: it is made anew; its volume stays")
-        old.remove(force=True)
+        old.remove(force=True, v=True)
     again: Any = {"Name": "unless-stopped"}
     try:
         client.containers.run(
@@ -138,7 +138,7 @@ def _start(name: str, image: str, address: str, log: Log) -> None:
         )
     except APIError as error:
         for left in client.containers.list(all=True, filters={"name": f"^{name}$"}):
-            left.remove(force=True)
+            left.remove(force=True, v=True)
         raise TandemError(
             f"the registry cannot be started at {address}: {error.explanation}",
             hint="another program holds the port? choose another registry.address in pipeline.yaml",

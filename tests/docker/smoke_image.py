@@ -128,7 +128,7 @@ def changed(
         repository, _, tag = reference.rpartition(":")
         client.api.commit(str(container.id), repository, tag, changes=list(instructions) or None)
     finally:
-        container.remove(force=True)
+        container.remove(force=True, v=True)
     return str(client.images.get(reference).id)
 
 

@@ -57,7 +57,7 @@ class Ready:
             name = f"{self.registry}/{HERE}"
             client.api.commit(str(container.id), name, "changed", changes=list(instructions))
         finally:
-            container.remove(force=True)
+            container.remove(force=True, v=True)
         digest = str(client.images.get(f"{name}:changed").id)
         assert "errorDetail" not in client.images.push(name, tag="changed")
         client.images.remove(f"{name}:changed", force=True)

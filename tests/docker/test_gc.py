@@ -41,7 +41,7 @@ def name() -> Iterator[str]:
     yield made
     client = engine.client()
     for container in client.containers.list(all=True, filters={"label": f"{engine.LABEL}.test={made}"}):
-        container.remove(force=True)
+        container.remove(force=True, v=True)
     for found in client.images.list(made):
         for tag in found.tags:
             client.images.remove(tag, force=True)
@@ -237,7 +237,7 @@ def test_a_manifest_and_an_image_that_a_container_uses_stay_everywhere(shop: Wor
     container = engine.client().containers.create(used, ["/run"], name=shop.name, platform="linux/arm64")
     items, notes = old_elsewhere(shop.root, kept(goes=[used]))
     assert ([item for item in items if shop.name in item.name], notes) == ([], [])
-    container.remove(force=True)
+    container.remove(force=True, v=True)
     items, notes = old_elsewhere(shop.root, kept(goes=[used]))
     assert [item.kind for item in items if shop.name in item.name] == [NODES, MANIFESTS]
 

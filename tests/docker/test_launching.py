@@ -76,7 +76,7 @@ def combined(client: DockerClient) -> Combined:
             assert container.wait()["StatusCode"] == 0
             client.api.commit(str(container.id), REPOSITORY, tag, changes=changes)
         finally:
-            container.remove(force=True)
+            container.remove(force=True, v=True)
         return str(client.images.get(f"{REPOSITORY}:{tag}").id)
 
     entry = io.BytesIO()

@@ -134,7 +134,7 @@ def test_a_cleared_entrypoint_without_the_script_is_refused_in_the_words_that_a_
         with pytest.raises(APIError, match=r"stat \./run-cluster-node\.sh: no such file or directory"):
             launcher.start()
     finally:
-        launcher.remove(force=True)
+        launcher.remove(force=True, v=True)
     (said,) = refused(cleared, debian(client, launcher=True), "launcher")
     assert "`stat ./run-cluster-node.sh: no such file or directory`" in said
     assert "every node run ./run-cluster-node.sh in the working folder /workspace/vllm, and it is not there" in said

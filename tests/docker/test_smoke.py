@@ -164,7 +164,7 @@ class Removing(NullLog):
             ours: dict[str, str | list[str] | bool] = {"label": f"{OWNER}={owner()}"}
             for found in self.client.containers.list(filters=ours):
                 if f"-{self.role}-" in str(found.name):
-                    found.remove(force=True)
+                    found.remove(force=True, v=True)
 
 
 @pytest.mark.parametrize(

@@ -134,13 +134,13 @@ def test_a_container_that_is_gone_or_dead_is_started_again(world: World, deed: s
         container.kill()
         container.wait(timeout=20)
     else:
-        container.remove(force=True)
+        container.remove(force=True, v=True)
     assert world.ran("deploy") == ["run deploy"]
     assert world.ran("deploy") == []
 
 
 def test_a_container_of_something_else_under_the_same_name_is_replaced(world: World) -> None:
-    client().containers.get(world.name).remove(force=True)
+    client().containers.get(world.name).remove(force=True, v=True)
     runner = world.env["TOY_RUNNER"]
     client().containers.run(runner, name=world.name, detach=True, labels={"tandem.toy": "other"}, network_mode="none")
     assert world.ran("deploy") == ["run deploy"]

@@ -89,7 +89,7 @@ def deploy(run: Run) -> Outputs:
     note("run deploy")
     client = engine.client()
     for old in client.containers.list(all=True, filters={"name": f"^{NAME}$"}):
-        old.remove(force=True)
+        old.remove(force=True, v=True)
     digest = str(run.upstream["push:x"]["digest"])
     client.containers.run(RUNNER, name=NAME, detach=True, labels={"tandem.toy": digest}, network_mode="none")
     return {"digest": digest}

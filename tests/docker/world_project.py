@@ -90,7 +90,7 @@ def tidy(name: str) -> None:
     """Remove the container and every image of a toy project."""
     client = engine.client()
     for container in client.containers.list(all=True, filters={"name": f"^{name}$"}):
-        container.remove(force=True)
+        container.remove(force=True, v=True)
     for image in engine.look("local", "/images/json"):
         if any(f"/{name}:" in tag or f"/{name}@" in tag for tag in [*image["RepoTags"], *image["RepoDigests"]]):
             client.images.remove(image["Id"], force=True)

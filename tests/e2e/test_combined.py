@@ -138,7 +138,7 @@ def test_what_the_image_did_before_is_kept_as_a_program(combined: Project) -> No
         chunks, _ = container.get_archive("/usr/local/bin/tandem-serve")
         assert b"exec /app/entrypoint.sh" in b"".join(chunks)
     finally:
-        container.remove(force=True)
+        container.remove(force=True, v=True)
     assert not engine.image("local", made)["Config"].get("Entrypoint")
 
 

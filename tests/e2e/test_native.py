@@ -36,7 +36,7 @@ def foreign(project: Project) -> Iterator[str]:
             changes = ['ENTRYPOINT ["bash", "-c", "echo serving; sleep 30"]', "WORKDIR /srv"]
             client.api.commit(str(container.id), repository, tag, changes=changes)
         finally:
-            container.remove(force=True)
+            container.remove(force=True, v=True)
         assert "errorDetail" not in client.images.push(repository, tag=tag)
         client.images.remove(f"{repository}:{tag}", force=True)
         yield f"{repository}:{tag}"
