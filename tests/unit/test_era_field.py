@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from pipeline.checks import field
+from pipeline.checks import eras, field
 from pipeline.checks.boxes import Said
 from pipeline.checks.stations import Endpoint, Station
+from pipeline.checks.verdict import Outcome, judge
 from pipeline.errors import HostError, TandemError
 from pipeline.log import NullLog
 
@@ -124,3 +125,12 @@ def test_ports_that_something_has_are_named_before_anything_starts() -> None:
     with pytest.raises(HostError, match="spark-2: something listens on 6379, 8000 already") as caught:
         terms(facts(), facts(taken=[6379, 8000]))
     assert "29501" in caught.value.hint
+
+
+def test_two_ids_fail_the_first_point_beside_those_that_smoke_found() -> None:
+    points = {str(number): ["no bash"] if number == 3 else [] for number in range(1, 15)}
+    differing = judge("era D", [f"spark-1 has one Id, spark-2 another{eras.DIFFERS}"], "")
+    found = list(eras._points(points, [judge("era A", ["something else"], ""), differing]))
+    assert len(found) == 14
+    assert [verdict.check for verdict in found if verdict.outcome is Outcome.FAILED] == ["point 1", "point 3"]
+    assert found[0].details == differing.details
