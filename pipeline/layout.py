@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.engine import LABEL
-from pipeline.errors import ConfigError
 from pipeline.models import Cluster, Node
 
 INSIDE = "/opt/tandem"
@@ -135,9 +134,8 @@ def plans(
     """One plan a node, the head first. `image` is repository@digest; `model` the folder that is sent into each node.
 
     Without `model`, the folder `serve.model` of each machine is mounted. `emulated` says that the nodes' machines run
-    the platform through qemu. Raises ConfigError if the nodes do not fit together.
+    the platform through qemu.
     """
-    _check(name, cluster)
     files = _files(model, emulated=emulated)
     return tuple(
         _plan(name, cluster, nth, image, platform, files, emulated=emulated) for nth in range(len(cluster.nodes))
@@ -237,18 +235,3 @@ def _files(model: Path | None, *, emulated: bool) -> dict[str, bytes]:
     if model is not None:
         wanted |= {f"{MODEL}/{file.name}": file for file in sorted(model.iterdir()) if file.is_file()}
     return {path: file.read_bytes() for path, file in wanted.items()}
-
-
-def _check(name: str, cluster: Cluster) -> None:
-    boxed = [node.address is None for node in cluster.nodes]
-    if any(boxed) and not all(boxed):
-        lacking = next(node.name for node in cluster.nodes if node.address is None)
-        raise ConfigError(
-            f"cluster {name}: node {lacking} has no address, and others have", hint="give all or none one"
-        )
-    engines = {node.endpoint for node in cluster.nodes}
-    if all(boxed) and len(engines) > 1:
-        raise ConfigError(
-            f"cluster {name}: nodes of several engines ({', '.join(sorted(engines))}) need addresses",
-            hint="give each node the address by which the others reach it",
-        )

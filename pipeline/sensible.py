@@ -59,6 +59,7 @@ def pipeline_faults(pipeline: Pipeline, images: Mapping[str, Image]) -> Iterator
             yield ("clusters", name), said, "rename the cluster"
         for key, said, hint in _cluster(name, cluster, images):
             yield ("clusters", name, *key), said, hint
+    yield from _containers(pipeline)
     yield from _ports(pipeline)
 
 
@@ -191,6 +192,7 @@ def _cluster(name: str, cluster: Cluster, images: Mapping[str, Image]) -> Iterat
         if node.name in names[:i]:
             yield ("nodes", i, "name"), f"two nodes are called {node.name!r}", "give each its own name"
         yield from ((("nodes", i, *key), said, hint) for key, said, hint in _node(name, node))
+    yield from _reachable(cluster)
     model = cluster.serve.model
     if model != TINY and not model.startswith("/"):
         near = nearest(model, (TINY,))
@@ -207,6 +209,31 @@ def _node(cluster: str, node: Node) -> Iterator[Fault]:
         yield ("address",), f"{node.address!r} is not an IPv4 address or a host name", hint
     if len(container := f"tandem-{cluster}-{node.name}") > LONGEST:
         yield ("name",), f"the container's name {container} is longer than {LONGEST} characters", "shorten one of both"
+
+
+def _reachable(cluster: Cluster) -> Iterator[Fault]:
+    """Nodes that cannot reach each other: without addresses, all are containers on a network of one engine."""
+    nodes = cluster.nodes
+    lacking = [i for i, node in enumerate(nodes) if node.address is None]
+    engines = sorted({node.endpoint for node in nodes})
+    if lacking and len(lacking) < len(nodes):
+        said = f"node {nodes[lacking[0]].name} has no address, and others have"
+        yield ("nodes", lacking[0]), said, "give all or none one"
+    elif lacking and len(engines) > 1:
+        said = f"nodes of several engines ({', '.join(engines)}) need addresses"
+        yield ("nodes",), said, "give each node the address by which the others reach it"
+
+
+def _containers(pipeline: Pipeline) -> Iterator[Fault]:
+    """Nodes of different clusters whose containers would have one name on one engine."""
+    taken: dict[tuple[str, str], str] = {}
+    for name, cluster in pipeline.clusters.items():
+        for i, node in enumerate(cluster.nodes):
+            container = f"tandem-{name}-{node.name}"
+            other = taken.setdefault((node.endpoint, container), name)
+            if other != name:
+                said = f"its container {container} would be one of the cluster {other}, too"
+                yield ("clusters", name, "nodes", i, "name"), said, "rename the node or a cluster"
 
 
 def _given(args: Iterable[str]) -> Iterator[tuple[int, str, str]]:

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from pipeline import cluster as clusters
 from pipeline import layout
 from pipeline.commands import ps
-from pipeline.errors import ConfigError
 from pipeline.models import Cluster, Node, Serve
 
 DIGEST = "sha256:" + "a" * 64
@@ -133,16 +132,6 @@ def test_a_model_on_the_nodes_is_mounted_and_not_sent() -> None:
     assert plan.mounts == {"/srv/models/q": "/srv/models/q"}
     assert plan.serve is not None
     assert plan.serve[2] == "/srv/models/q"
-
-
-def test_addresses_for_some_nodes_only_are_refused() -> None:
-    with pytest.raises(ConfigError, match="node b has no address"):
-        _plans(replace(LOCAL, nodes=(Node(name="a", address="10.0.0.1"), Node(name="b"))), None)
-
-
-def test_nodes_of_several_engines_need_addresses() -> None:
-    with pytest.raises(ConfigError, match="need addresses"):
-        _plans(replace(LOCAL, nodes=(Node(name="a", endpoint="ssh://a"), Node(name="b", endpoint="ssh://b"))), None)
 
 
 def test_secrets_travel_readable_for_root_alone() -> None:

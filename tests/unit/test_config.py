@@ -239,6 +239,54 @@ def test_two_clusters_of_this_machine_may_not_publish_one_port(root: Path) -> No
     assert set(config.load(root).pipeline.clusters) == {"local", "other"}
 
 
+FAR = """\
+clusters:
+  m:
+    image: cpu
+    serve: {port: 9000}
+    nodes:
+      - {name: a}
+      - {name: b, endpoint: "ssh://root@192.0.2.1"}
+"""
+
+
+def test_nodes_of_several_engines_need_addresses(root: Path) -> None:
+    (root / "pipeline.local.yaml").write_text(FAR)
+    said = r"pipeline\.local\.yaml:5: clusters\.m\.nodes: nodes of several engines \(local, ssh://.*\) need addresses"
+    with pytest.raises(ConfigError, match=said) as caught:
+        config.load(root)
+    assert "the address by which the others reach it" in caught.value.hint
+
+
+def test_addresses_for_some_nodes_only_are_refused(root: Path) -> None:
+    (root / "pipeline.local.yaml").write_text(FAR.replace("name: b,", "name: b, address: 192.0.2.1,"))
+    with pytest.raises(ConfigError, match=r"local\.yaml:6: clusters\.m\.nodes\[0\]: node a has no address, and others"):
+        config.load(root)
+    whole = FAR.replace("name: b,", "name: b, address: 192.0.2.1,").replace("name: a", "name: a, address: 192.0.2.2")
+    (root / "pipeline.local.yaml").write_text(whole)
+    assert set(config.load(root).pipeline.clusters) == {"local", "m"}
+
+
+TWINS = """\
+clusters:
+  a: {image: cpu, serve: {port: 9001}, nodes: [{name: b-c}]}
+  a-b:
+    image: cpu
+    serve: {port: 9002}
+    nodes: [{name: c}]
+"""
+
+
+def test_two_clusters_may_not_want_one_container_of_an_engine(root: Path) -> None:
+    (root / "pipeline.local.yaml").write_text(TWINS)
+    said = r"yaml:6: clusters\.a-b\.nodes\[0\]\.name: its container tandem-a-b-c would be one of the cluster a, too"
+    with pytest.raises(ConfigError, match=said) as caught:
+        config.load(root)
+    assert caught.value.hint == "rename the node or a cluster"
+    (root / "pipeline.local.yaml").write_text(TWINS.replace("name: c", "name: c, endpoint: tcp://spark-1:2375"))
+    assert set(config.load(root).pipeline.clusters) == {"local", "a", "a-b"}
+
+
 @pytest.mark.parametrize(
     ("made", "said"),
     [
