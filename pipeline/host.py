@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import procs, sockets
-from pipeline.errors import TandemError
+from pipeline.errors import HostError, TandemError
 
 SOCKET = "/var/run/docker.sock"
 BINFMT = Path("/proc/sys/fs/binfmt_misc")
@@ -78,7 +78,10 @@ def report(needs: list[Need]) -> str:
 
 
 def docker_host() -> str:
-    """The engine that the docker client would talk to, as in `unix:///run/x.sock`; "" is the usual local one."""
+    """The engine that the docker client would talk to, as in `unix:///run/x.sock`; "" is the usual local one.
+
+    Raises HostError for a context that is not there.
+    """
     if host := os.environ.get("DOCKER_HOST"):
         return host
     folder, context = _docker_folder(), docker_context()
@@ -87,6 +90,10 @@ def docker_host() -> str:
     from hashlib import sha256
 
     meta = _json(folder / "contexts/meta" / sha256(context.encode()).hexdigest() / "meta.json")
+    if not meta:
+        raise HostError(
+            f"docker has no context {context!r}", hint="`docker context ls` shows them; DOCKER_CONTEXT chooses one"
+        )
     host = str(meta.get("Endpoints", {}).get("docker", {}).get("Host", ""))
     return "" if host == f"unix://{SOCKET}" else host
 
@@ -197,7 +204,7 @@ def _image_store(info: Mapping[str, Any] | None) -> Need:
         " (its present images are then hidden)"
     )
     if info is None:
-        return Need("image store", False, "no engine", wanted, remedy)
+        return Need("image store", False, "no engine", wanted, "that of the engine, once it answers")
     driver = dict(info.get("DriverStatus") or ()).get("driver-type", "")
     if driver == SNAPSHOTTER:
         return Need("image store", True, "containerd", wanted)

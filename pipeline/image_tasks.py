@@ -246,6 +246,10 @@ def _below(config: Config, path: Path) -> str:
 def keep(made: Path, place: Path) -> None:
     """Move a finished result to its place, which is named after its content: what is there already is replaced."""
     place.parent.mkdir(parents=True, exist_ok=True)
+    if made.stat().st_dev != place.parent.stat().st_dev:
+        # On another disk: copied first, so that the place holds all of it or nothing.
+        part = place.with_name(f".{place.name}.{made.parent.name}")
+        made = Path(shutil.move(made, part))
     if place.is_dir():
         shutil.rmtree(place)
     made.replace(place)

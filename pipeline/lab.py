@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from pipeline import config, engine, labengine, labimage, labssh, procs
-from pipeline.errors import BusyError, Cancelled, ConfigError, TandemError
+from pipeline.errors import BusyError, Cancelled, ConfigError, HostError, TandemError
 from pipeline.labengine import REGISTRY, STORES, Plan, Seen
 from pipeline.lockeddebs import LAB
 from pipeline.log import Log, announce, step, wait_until
@@ -271,8 +271,12 @@ def _refused() -> Iterator[None]:
 def _alone(root: Path, log: Log | None = None) -> Iterator[None]:
     """One at a time makes, uses or removes the lab, in any process; the others wait, or without a log get BusyError."""
     path = root / "artifacts" / "lab.lock"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        hint = f"the lab's keys are kept there too: {path.parent} must be writable"
+        raise HostError(f"{path}: cannot be written: {error.strerror}", hint=hint) from error
     try:
         if not _locks(handle):
             busy = f"the lab of this checkout is in use by process {path.read_text(encoding='utf-8') or 'unknown'}"

@@ -22,7 +22,8 @@ def folder(size: int, beside: Path, memory: Path = MEMORY) -> Iterator[Path]:
 
     What a killed process left in `memory` is removed first.
     """
-    _sweep(memory)
+    for left in left_behind(memory):
+        shutil.rmtree(left, ignore_errors=True)
     where = memory if fits(size, memory, _available()) else beside
     with tempfile.TemporaryDirectory(prefix=f"{PREFIX}{os.getpid()}-", dir=where) as made:
         yield Path(made)
@@ -42,8 +43,9 @@ def _available() -> int:
     return int(match[1]) * 1024 if match else 0
 
 
-def _sweep(memory: Path) -> None:
+def left_behind(memory: Path = MEMORY) -> Iterator[Path]:
+    """The folders of processes that are gone."""
     for left in memory.glob(f"{PREFIX}*-*"):
         pid = left.name.removeprefix(PREFIX).partition("-")[0]
         if pid.isdecimal() and not Path(f"/proc/{pid}").exists():
-            shutil.rmtree(left, ignore_errors=True)
+            yield left

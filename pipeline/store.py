@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from pipeline import procs
-from pipeline.errors import Cancelled, TandemError
+from pipeline.errors import Cancelled, HostError, TandemError
 from pipeline.log import Log
 from pipeline.web import UnreachableError, Web
 
@@ -51,8 +51,9 @@ class _Passing(Exception):
 
 def folder() -> Path:
     """The store's folder, which need not exist yet."""
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "tandem" / "sha256"
+    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    # XDG Base Directory Specification 0.8: a path that is not absolute is to be ignored.
+    return (cache if cache.is_absolute() else Path.home() / ".cache") / "tandem" / "sha256"
 
 
 def get(sha256: str) -> Path | None:
@@ -108,7 +109,11 @@ def fetch_all(
             return _have(item, meter, web)
         except OSError as error:
             failed.set()
-            raise TandemError(f"{error.filename or folder()}: {error.strerror}") from error
+            raise HostError(
+                f"{error.filename or folder()}: {error.strerror}",
+                hint=f"what is fetched is kept in {folder().parent}: it must be writable, with space left"
+                " (XDG_CACHE_HOME puts it elsewhere)",
+            ) from error
         except BaseException:
             failed.set()
             raise
@@ -116,10 +121,10 @@ def fetch_all(
     with ThreadPoolExecutor(WORKERS) as pool:
         pending = [pool.submit(one, item) for item in sorted(wanted.values(), key=lambda item: -item.size)]
     web.close()
-    meter.end()
     for future in pending:
         if (error := future.exception()) is not None:
             raise error
+    meter.end()
     return {path.name: path for future in pending if (path := future.result()) is not None}
 
 

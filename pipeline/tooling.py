@@ -171,7 +171,7 @@ def _build(root: Path, log: Log) -> None:
         pip = _pip(venv, Path(scratch), log)
         procs.run([*pip, "install", *options, "-r", str(root / LOCK)], log=Names(log), env=PIP_ENV)
     (site,) = venv.glob("lib/python3.*/site-packages")
-    (site / "tandem.pth").write_text(f"{root}\n")
+    (site / "tandem.pth").write_text(importable(root))
     (venv / "bin/doit").write_text(DOIT)
     stamps = venv / "tandem"
     stamps.mkdir()
@@ -179,6 +179,11 @@ def _build(root: Path, log: Log) -> None:
     shutil.copyfile(__file__, stamps / "tooling.py")
     os.sync()
     (stamps / "root").write_text(f"{root}\n")  # last: without it all of the above is made again
+
+
+def importable(root: Path) -> str:
+    """The .pth that puts the checkout on Python's path: in ASCII, since Python ends where its locale cannot read it."""
+    return f"import os, sys; sys.path.append(os.fsdecode({os.fsencode(root)!r}))\n"
 
 
 def _without_pip() -> list[str]:

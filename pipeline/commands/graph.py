@@ -60,11 +60,14 @@ def _where(named: str) -> Path:
 
     Raises ConfigError if its folder is not there.
     """
-    file = Path(os.environ.get("TANDEM_CWD") or loader.initial_workdir or ".", named)
+    # Through links: what somebody else points at the file shall see the new one.
+    file = Path(os.environ.get("TANDEM_CWD") or loader.initial_workdir or ".", named).resolve()
     if not file.parent.is_dir():
         raise ConfigError(f"--html {named}: there is no folder {file.parent}", hint="make it first")
     if file.is_dir() or not file.name:
         raise ConfigError(f"--html {named}: that is a folder", hint="name a file in it")
+    if named == "-" or (file.exists() and not file.is_file()):
+        raise ConfigError(f"--html {named}: that is no plain file", hint="name one, as in graph.html")
     return file
 
 

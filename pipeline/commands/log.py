@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,7 +12,7 @@ from pipeline.errors import ConfigError, Exit, TandemError
 from pipeline.graph.files import folder_name
 from pipeline.graph.graph import Graph
 from pipeline.graph.names import resolve
-from pipeline.graph.output import clean
+from pipeline.graph.output import LATEST, clean
 from pipeline.graph.running import holder
 from pipeline.graph.survey import SCHEMA, moment
 from pipeline.graph.task import Json
@@ -66,8 +67,11 @@ class Log(Looking):
 
 def _logs(graph: Graph, task: str) -> list[Path]:
     folder = graph.artifacts / "logs" / folder_name(task)
-    # Their names are times.
+    # Their names are times; one that is newer than the latest is of a run that waited for another.
     found = sorted(folder.glob("*.log"), reverse=True)
+    with suppress(OSError):
+        latest = (folder / LATEST).readlink().name
+        found.sort(key=lambda log: log.name != latest)
     if not found:
         raise TandemError(f"{task} has no log: it has not run here", hint=f"doit why {task}")
     return found

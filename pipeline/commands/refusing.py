@@ -16,6 +16,7 @@ from doit.cmdparse import CmdParseError
 from doit.exceptions import InvalidCommand, InvalidDodoFile, InvalidTask
 
 from pipeline.errors import ConfigError, Exit, TandemError
+from pipeline.graph.files import of_the_disk
 
 
 def worded(act: Callable[[], int]) -> int:
@@ -23,6 +24,8 @@ def worded(act: Callable[[], int]) -> int:
 
     Raises BrokenPipeError: what that means is the command's own matter.
     """
+    # Closed ones: what is said then is for nobody.
+    sys.stdout, sys.stderr = (stream or io.TextIOWrapper(io.BytesIO()) for stream in (sys.stdout, sys.stderr))
     for stream in (sys.stdout, sys.stderr):
         # A file name need not be text, and a terminal need not know every character.
         if isinstance(stream, io.TextIOWrapper):
@@ -40,7 +43,9 @@ def worded(act: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         return Exit.INTERRUPTED
-    except Exception:
+    except Exception as error:
+        if isinstance(known := of_the_disk(error), TandemError):
+            return refuse(known)
         sys.stderr.write(f"this is a bug:\n{traceback.format_exc()}")
         return Exit.BUG
 

@@ -119,7 +119,7 @@ class Help(cmd_help.Help):  # type: ignore[misc]  # doit has no annotations
         if self._word is not None:
             if broken := sys.exc_info()[1]:  # dodo.py cannot be read, so nobody knows its tasks
                 raise broken
-            near = likely(self._word, cmds)
+            near = likely(self._word, [name for name, command in cmds.items() if not issubclass(command, Refused)])
             hint = f"did you mean {near!r}?" if near else "doit help lists the commands, doit list the tasks"
             raise ConfigError(f"{self._word!r} is neither a command nor a task", hint=hint)
         super().print_usage({name: command for name, command in cmds.items() if not issubclass(command, Refused)})

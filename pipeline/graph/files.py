@@ -1,11 +1,14 @@
 """Files that are whole or absent: a temporary name, a sync, a rename."""
 
+import errno
 import json
 import os
 from pathlib import Path
 
 from pipeline.errors import HostError
 from pipeline.graph.task import Json
+
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG}
 
 
 def write_whole(path: Path, text: str, *, sync: bool = True) -> None:
@@ -61,6 +64,16 @@ def not_writable(path: Path, error: OSError) -> HostError:
         f"{path}: cannot be written: {error.strerror or error}",
         hint=f"results, logs and locks are kept there; {path.parent} must be writable, with space left",
     )
+
+
+def of_the_disk(error: BaseException) -> BaseException:
+    """An error of the operating system that no code of ours can help, as an expected failure; any other as it is."""
+    if isinstance(error, OSError) and error.errno in FULL:
+        where = f"{error.filename}: " if error.filename else ""
+        return HostError(
+            f"{where}{error.strerror}", hint="`df -h` says which disk is full; `./doitw gc` frees some space"
+        )
+    return error
 
 
 def _sync_folder(folder: Path) -> None:

@@ -18,6 +18,7 @@ CONTENT_ADDRESSED = ("base", "wheels", "models", "readings")
 """The folders below artifacts/ in which each entry is named after its content and made by some task."""
 IMAGES, NODES, MANIFESTS = OUTSIDE = ("images", "images on nodes", "manifests in the registry")
 """The kinds of items that a command adds: this module knows no engine."""
+UNFINISHED = "unfinished work"
 HASH = re.compile(r"[0-9a-f]{32,}")
 
 
@@ -73,11 +74,11 @@ def sort_out(graph: Graph, keep: int, busy: Container[str]) -> tuple[list[Item],
         if name not in busy:
             items += _records(graph, name, {record.fingerprint for record in staying})
             items += _logs(graph.artifacts / "logs" / folder_name(name), keep)
-            items += _all("unfinished work", graph.artifacts / "scratch" / folder_name(name))
+            items += _all(UNFINISHED, graph.artifacts / "scratch" / folder_name(name))
     for folder in ("records", "logs", "scratch"):
         for path in _below(graph.artifacts / folder):
             if path.name not in known:
-                items += _one("results and logs of tasks that are no more", path)
+                items += one("results and logs of tasks that are no more", path)
     items += _all("damaged records", graph.artifacts / "aside")
     kept = replace(_kept(graph, stay), going=frozenset(going))
     if not any(name in busy for name in graph.tasks):
@@ -102,7 +103,7 @@ def _written(graph: Graph, record: Record) -> int:
 def _records(graph: Graph, task: str, stay: set[str]) -> Iterator[Item]:
     for path in _below(graph.records.path(task, "").parent):
         if path.suffix == ".json" and path.stem not in stay:
-            yield from _one("old records", path)
+            yield from one("old records", path)
 
 
 def _logs(folder: Path, keep: int) -> Iterator[Item]:
@@ -111,7 +112,7 @@ def _logs(folder: Path, keep: int) -> Iterator[Item]:
     # Their names are times.
     for path in sorted(folder.glob("*.log"), reverse=True)[keep:]:
         if path.name != last:
-            yield from _one("old logs", path)
+            yield from one("old logs", path)
 
 
 def _artifacts(graph: Graph, kept: Kept) -> Iterator[Item]:
@@ -119,7 +120,7 @@ def _artifacts(graph: Graph, kept: Kept) -> Iterator[Item]:
         for path in _below(graph.artifacts / folder):
             claimed = any(claim == path or path in claim.parents for claim in kept.paths)
             if not claimed and not kept.mentions(path.name):
-                yield from _one("artifacts", path)
+                yield from one("artifacts", path)
 
 
 def _kept(graph: Graph, stay: list[Record]) -> Kept:
@@ -146,10 +147,11 @@ def _ours(graph: Graph) -> Iterator[str]:
 
 def _all(kind: str, folder: Path) -> Iterator[Item]:
     for path in _below(folder):
-        yield from _one(kind, path)
+        yield from one(kind, path)
 
 
-def _one(kind: str, path: Path) -> Iterator[Item]:
+def one(kind: str, path: Path) -> Iterator[Item]:
+    """A file or folder that can go; nothing if it is gone already."""
     # What another process removes meanwhile needs no removing.
     with suppress(FileNotFoundError):
         yield Item(kind=kind, name=str(path), bytes=_bytes(path), remove=partial(_remove, path))

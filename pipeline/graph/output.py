@@ -62,9 +62,12 @@ class TaskLog:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._file = self.path.open("x", encoding="utf-8", errors="backslashreplace", buffering=1)
-            point(folder / LATEST, self.path.name)
         except OSError as error:
             raise not_writable(self.path, error) from error
+
+    def is_latest(self) -> None:
+        """From now on it is what the task said last; who still waits for another run has nothing to say of the task."""
+        point(self.path.with_name(LATEST), self.path.name)
 
     def line(self, text: str) -> None:
         """Write a line."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from pipeline.errors import TandemError
 from pipeline.graph import sharing
 from pipeline.graph.decide import Decision, State, ask_ahead, broken_claims, decide, look
-from pipeline.graph.files import folder_name, not_writable, write_whole
+from pipeline.graph.files import folder_name, not_writable, of_the_disk, write_whole
 from pipeline.graph.graph import Graph
 from pipeline.graph.locks import hold
 from pipeline.graph.meanwhile import code_of, same_code, unchanged, upstream_is_whole
@@ -106,9 +106,10 @@ class Runner:
             announce(log, f"because {reason.said}")
         for reason in decision.reasons[SHOWN:]:
             log.line(f"because {reason.said}")
+        if not given.always and (there := self._as_it_is(decision)):
+            return there
+        log.is_latest()
         if not given.always:
-            if there := self._as_it_is(decision):
-                return there
             if sharing.take(self.graph.share, self.graph.records, task, decision.fingerprint, log):
                 return self._work(task, given, log)
             restorable = decision.state is State.RESTORE and decision.record
@@ -281,8 +282,7 @@ def _plain(task: Task, outputs: Outputs) -> Outputs:
 
 
 def _failed(name: str, error: BaseException, log: TaskLog | None) -> Outcome:
-    if cancelled():
-        error = interrupted_by(error)
+    error = interrupted_by(error) if cancelled() else of_the_disk(error)
     text = "" if isinstance(error, TandemError) else "".join(traceback.format_exception(error))
     tail = tuple(log.tail) if log else ()
     if log:

@@ -1,6 +1,7 @@
 """log and graph: the last words of a task, and the picture of all."""
 
 import json
+import os
 import re
 import time
 from html.parser import HTMLParser
@@ -130,6 +131,18 @@ def test_the_page_lies_below_the_folder_that_doitw_was_called_from(project: Look
 def test_a_page_that_would_be_a_folder_is_refused(project: Looking, folder: str) -> None:
     said = project.refusal("graph", "--html", folder, code=3)
     assert said == f"--html {folder}: that is a folder\nhint: name a file in it\n"
+
+
+def test_a_page_goes_through_a_link_and_into_no_pipe(project: Looking) -> None:
+    project.write("real.html", "old")
+    (project.root / "link.html").symlink_to("real.html")
+    project.words("graph", "--html", "link.html")
+    assert (project.root / "link.html").is_symlink()
+    assert "<html" in (project.root / "real.html").read_text()
+    os.mkfifo(project.root / "pipe")
+    for name in ("pipe", "-"):
+        said = project.refusal("graph", "--html", name, code=3)
+        assert said == f"--html {name}: that is no plain file\nhint: name one, as in graph.html\n"
 
 
 def test_a_page_that_cannot_be_written_is_one_message(project: Looking) -> None:

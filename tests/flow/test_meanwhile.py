@@ -2,6 +2,8 @@
 
 import fcntl
 import json
+import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -46,8 +48,8 @@ def test_who_waited_while_another_run_made_its_upstream_anew_does_not_take_that_
     holder = project.start("second", env={"TOY_WAIT": "second:x=30"})
     wait_for(lambda: waits(project))
     waiting = project.start("second")
-    log = project.root / "artifacts/logs/second-x/latest"
-    wait_for(lambda: "waiting: second:x is run by" in log.read_text())
+    logs = project.root / "artifacts/logs/second-x"
+    wait_for(lambda: any("waiting: second:x is run by" in log.read_text() for log in logs.glob("*.log")))
     project.write("in.txt", "other words")
     assert project.doit("first").code == 0
     go(project)
@@ -198,3 +200,40 @@ def test_another_way_to_spell_fingerprints_says_so_once(project: Looking) -> Non
     assert done.code == 0
     assert done.out.count(said) == 4
     assert said not in project.doit().out
+
+
+def test_a_disk_that_is_full_is_the_machine_s_matter_and_no_bug(project: Looking) -> None:
+    done = project.doit("-a", "other", env={"TOY_FAIL": "other:x=full"})
+    assert done.code == 4
+    assert "artifacts/big: No space left on device" in done.out
+    assert "Traceback" not in done.out + done.err
+
+
+@pytest.mark.parametrize(("to", "code"), [(">&-", 0), (">/dev/full", 4)])
+def test_an_output_that_takes_nothing_is_no_bug(project: Looking, to: str, code: int) -> None:
+    done = project.doit("status", prefix=("sh", "-c", f'exec "$@" {to}', "sh"))
+    assert done.code == code
+    assert done.err.splitlines()[:1] == ([] if code == 0 else ["No space left on device"])
+
+
+def test_the_log_of_a_task_is_of_the_run_that_is_at_it_not_of_one_that_waits(project: Looking) -> None:
+    holder = project.start("-a", "other", env={"TOY_WAIT": "other:x=30"})
+    wait_for(lambda: waits(project))
+    assert project.doit("-a", "other", env={"TANDEM_LOCK_TIMEOUT": "0.3"}).code == 5
+    assert "waiting: " not in project.words("log", "other")
+    assert "making other:x" in project.words("log", "other")
+    go(project)
+    assert ended(holder).code == 0
+    assert "making other:x: done" in project.words("log", "other")
+
+
+def test_gc_removes_what_a_killed_run_left_in_memory(project: Looking) -> None:
+    left = Path(f"/dev/shm/tandem-{2**22 + os.getpid()}-test")
+    left.mkdir()
+    try:
+        found = {item["name"]: item["kind"] for item in project.json("gc", "--dry-run")["items"]}
+        assert found[str(left)] == "unfinished work"
+        assert project.doit("gc", "--yes").code == 0
+        assert not left.exists()
+    finally:
+        shutil.rmtree(left, ignore_errors=True)

@@ -4,6 +4,7 @@ first:x → second:x (keeps the first line only) → third:x, and other:x on its
 in TOY_* happens while a task runs; TOY alone is a declared input.
 """
 
+import errno
 import hashlib
 import importlib
 import json
@@ -120,6 +121,8 @@ def _fail(value: str, run: Run) -> None:
     kinds: dict[str, type[errors.TandemError]] = {
         "config": errors.ConfigError, "host": errors.HostError, "busy": errors.BusyError,
     }  # fmt: skip
+    if value == "full":
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "artifacts/big")
     if value == "bug":
         raise ZeroDivisionError("a bug of the stage")
     run.log.line("the last line before it failed")

@@ -1,6 +1,7 @@
 """doitw and the tooling's lock, as far as files tell; tests/docker/test_fresh_machine.py runs them."""
 
 import re
+import sys
 import time
 import tomllib
 from pathlib import Path
@@ -141,3 +142,11 @@ def test_a_set_up_that_speaks_says_nothing_more(capsys: pytest.CaptureFixture[st
             printer.line("Get:1 a package")
             time.sleep(0.1)
     assert set(capsys.readouterr().err.splitlines()) == {"Get:1 a package"}
+
+
+def test_the_checkout_is_importable_whatever_its_path_and_the_locale(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = tooling.importable(Path("/home/ü 'x'"))
+    assert line.isascii()
+    monkeypatch.setattr(sys, "path", [])
+    exec(line)
+    assert sys.path == ["/home/ü 'x'"]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from pipeline import host
+from pipeline.errors import HostError
 from pipeline.host import Need
 
 AARCH64 = """enabled
@@ -114,6 +115,16 @@ def test_the_engine_s_own_builder_is_the_one_of_the_context(monkeypatch: pytest.
     assert host.docker_context() == "remote"
     monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:2375")
     assert host.docker_context() == "default"
+
+
+def test_a_context_that_is_not_there_is_not_taken_for_the_usual_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    monkeypatch.delenv("DOCKER_HOST", raising=False)
+    monkeypatch.setenv("DOCKER_CONTEXT", "nope")
+    with pytest.raises(HostError, match="docker has no context 'nope'"):
+        host.docker_host()
 
 
 def test_an_engine_that_answers_an_error_is_none(engine: Callable[..., list[Need]]) -> None:

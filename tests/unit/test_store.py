@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pipeline import procs, store
-from pipeline.errors import Cancelled, TandemError
+from pipeline.errors import Cancelled, HostError, TandemError
 from pipeline.log import NullLog
 
 CONTENT = bytes(range(256)) * 4000
@@ -188,3 +188,17 @@ def test_progress_counts_bytes_of_all_files_together(mirror: Mirror) -> None:
     store.fetch(mirror.url, HEX, len(CONTENT), log)
     store.fetch(mirror.url, HEX, len(CONTENT), log)
     assert log.lines == ["a.deb: 1.0 MB, 1.0 MB fetched", "a.deb: 1.0 MB, all of it was in the store"]
+
+
+def test_a_cache_that_is_none_is_named_with_its_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(HostError, match="Not a directory") as caught:
+        store.fetch("http://127.0.0.1:1/x", "0" * 64, 1, NullLog())
+    assert f"kept in {tmp_path}/file/tandem" in caught.value.hint
+    assert "XDG_CACHE_HOME" in caught.value.hint
+
+
+def test_a_cache_by_a_relative_path_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "cache")
+    assert store.folder() == Path.home() / ".cache/tandem/sha256"

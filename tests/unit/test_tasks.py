@@ -1,5 +1,6 @@
 """The project's own graph: what a bare kind means, what needs an engine, and how locks are made by default."""
 
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -68,3 +69,15 @@ def test_every_task_of_the_project_counts_the_function_that_runs_it() -> None:
     for name, task in graph.tasks.items():
         own = [code for code in task.inputs.code if code.partition(":")[0].endswith("_tasks")]
         assert len(own) == 1, name
+
+
+def test_a_result_is_kept_on_another_disk_too(tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as other:
+        assert Path(other).stat().st_dev != tmp_path.stat().st_dev
+        for content in ("first", "second"):
+            made = Path(other) / "scratch" / "made"
+            made.mkdir(parents=True)
+            (made / "file").write_text(content)
+            image_tasks.keep(made, tmp_path / "kept" / "place")
+            assert (tmp_path / "kept" / "place" / "file").read_text() == content
+            assert [path.name for path in (tmp_path / "kept").iterdir()] == ["place"]
