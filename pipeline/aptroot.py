@@ -10,15 +10,23 @@ from pipeline import procs, store
 from pipeline.debs import Deb, Source, mirrors
 from pipeline.errors import ConfigError, TandemError
 from pipeline.log import Log
+from pipeline.nearest import nearest
 
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+SUITES = ("bookworm", "trixie", "forky", "sid", "oldstable", "stable", "testing", "unstable")
+"""What a suite was probably meant to be, if the mirrors have none of its name."""
+UNSTABLE = ("sid", "unstable")
+"""The suite that has neither updates nor security fixes beside it: they go into it."""
 
 
 class Apt:
-    """apt with the lists of one suite for one architecture, in a folder of its own."""
+    """apt with the lists of one suite for one architecture, in a folder of its own.
 
-    def __init__(self, root: Path, sources: Sequence[Source], arch: str, log: Log) -> None:
-        self._root, self._arch, self._log = root, arch, log
+    `origin` is the file and the key that name the suite, for messages.
+    """
+
+    def __init__(self, root: Path, sources: Sequence[Source], arch: str, log: Log, origin: str = "") -> None:
+        self._root, self._arch, self._log, self._origin = root, arch, log, origin
         self._sources = tuple(sources)
         self._blocks: dict[str, list[str]] = {}
         for folder in ("state/lists/partial", "cache/archives/partial", "etc", "kept"):
@@ -31,10 +39,11 @@ class Apt:
         (root / "apt.conf").write_text(_conf(root, arch, host), encoding="utf-8")
         self._update()
 
-    def resolve(self, packages: Sequence[str], pins: Iterable[Deb] = ()) -> tuple[Deb, ...]:
+    def resolve(self, packages: Sequence[str], pins: Iterable[Deb] = (), origin: str = "") -> tuple[Deb, ...]:
         """The packages and what they depend on (recommendations left out), sorted by name.
 
         `pins` are versions to keep if the suite or the store still has them, and if nothing else needs another.
+        `origin` is the file and the key that ask for the packages, for messages.
         Raises ConfigError if a package is unknown or cannot be installed.
         """
         held = [deb for deb in pins if deb.arch in {self._arch, "all"}]
@@ -42,14 +51,14 @@ class Apt:
         lost = [deb for deb in held if (deb.name, deb.version) not in known and store.get(deb.sha256)]
         self._offer(lost)
         known = {**known, **{(deb.name, deb.version): deb for deb in lost}}
-        text = self._simulate(packages, [deb for deb in held if (deb.name, deb.version) in known])
+        text = self._simulate(packages, [deb for deb in held if (deb.name, deb.version) in known], origin)
         chosen = [
             (name.partition(":")[0], version) for name, version in re.findall(r"^Inst (\S+) \((\S+) ", text, re.M)
         ]
         known = {**self._versions((name for name, _ in chosen)), **known}
         return tuple(sorted(known[key] for key in chosen))
 
-    def _simulate(self, packages: Sequence[str], held: Sequence[Deb]) -> str:
+    def _simulate(self, packages: Sequence[str], held: Sequence[Deb], origin: str) -> str:
         """What apt would do; as long as it cannot, the pins that are in its way are let go."""
         while True:
             pins = [f"Package: {deb.name}\nPin: version {deb.version}\nPin-Priority: 1001\n" for deb in held]
@@ -60,7 +69,7 @@ class Apt:
             except procs.ProgramError as error:
                 clashing = named(error.output) & {deb.name for deb in held}
                 if not held:
-                    raise ConfigError(complaint(error.output, self._sources[0].suite, self._arch)) from error
+                    raise ConfigError(complaint(error.output, self._sources[0].suite, self._arch, origin)) from error
                 freed = clashing or {deb.name for deb in held}
                 self._log.line("cannot be kept as locked: " + ", ".join(sorted(freed)))
                 held = [deb for deb in held if deb.name not in freed]
@@ -89,6 +98,10 @@ class Apt:
             # apt's own cache of the lists is made by the first who needs it.
             self._apt("update", "--error-on=any", "--option", "pkgCacheFile::Generate=false")
         except procs.ProgramError as error:
+            suite = self._sources[0].suite
+            if lacks(error.output, suite):
+                said = _at(self._origin, f"Debian's mirror has no suite {suite!r}")
+                raise ConfigError(said, hint=nearest(suite, SUITES)) from error
             raise TandemError(
                 "apt could not read the package lists:\n" + _errors(error.output),
                 hint="no network? what is locked already needs none",
@@ -118,10 +131,14 @@ class Apt:
 
 
 @contextmanager
-def private(suite: str, arch: str, log: Log) -> Iterator[Apt]:
-    """A private apt for one run; its folder is removed afterwards."""
+def private(suite: str, arch: str, log: Log, origin: str = "") -> Iterator[Apt]:
+    """A private apt for one run; its folder is removed afterwards.
+
+    Raises ConfigError, after `origin`, if the mirrors have no such suite, TandemError if they do not answer.
+    """
     with tempfile.TemporaryDirectory(prefix="tandem-apt-") as folder:
-        yield Apt(Path(folder), mirrors(suite), arch, log)
+        sources = mirrors(suite)
+        yield Apt(Path(folder), sources[:1] if suite in UNSTABLE else sources, arch, log, origin)
 
 
 def blocks(text: str) -> dict[str, list[str]]:
@@ -151,16 +168,24 @@ def named(output: str) -> set[str]:
     return {name.partition(":")[0] for pair in pairs for name in pair if name}
 
 
-def complaint(output: str, suite: str, arch: str) -> str:
-    """What apt says against a request, in one message."""
+def lacks(output: str, suite: str) -> bool:
+    """Whether apt says that the mirror is there, and has no such suite."""
+    missing = rf"^E: The repository '\S+ {re.escape(suite)} Release' does not have a Release file"
+    return re.search(missing, output, re.MULTILINE) is not None and "Failed to fetch" not in output
+
+
+def complaint(output: str, suite: str, arch: str, origin: str = "") -> str:
+    """What apt says against a request, in one message that begins with `origin`."""
     unknown = re.findall(r"Unable to locate package (\S+)|Package '?([^'\s]+)'? has no installation candidate", output)
     if unknown:
         names = ", ".join(sorted({a or b for a, b in unknown}))
-        return f"image.yaml: base.packages: {suite} has no package {names} for {arch}"
+        return _at(origin, f"{suite} has no package {names} for {arch}")
     wants = [line.strip() for line in output.splitlines() if re.search(r"(Depends|Conflicts|Breaks):", line)]
-    return f"image.yaml: base.packages: {suite} cannot install this set for {arch}:\n" + "\n".join(
-        wants or [output.strip()]
-    )
+    return "\n".join([_at(origin, f"{suite} cannot install this set for {arch}:"), *(wants or [output.strip()])])
+
+
+def _at(origin: str, said: str) -> str:
+    return f"{origin}: {said}" if origin else said
 
 
 def _errors(output: str) -> str:

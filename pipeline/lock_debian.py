@@ -28,7 +28,7 @@ def make(name: str, image: DebianImage, old: Lock | None, names: frozenset[str] 
     if before and pins.same(before.request, asked, OF_DEBS) and not any(d.name in moving for d in before.debs):
         packages, interpreter = before.debs, before.interpreter
     else:
-        packages, interpreter = _debs(image, before, moving, log)
+        packages, interpreter = _debs(name, image, before, moving, log)
     fits = target(image.platform.partition("/")[2], image.python.version, packages, name)
     unchanged = before and pins.same(before.request, asked, OF_WHEELS) and glibc(before.debs) == fits.glibc
     if before and unchanged and not any(wheel.name in moving for wheel in before.wheels):
@@ -49,20 +49,21 @@ def make(name: str, image: DebianImage, old: Lock | None, names: frozenset[str] 
 
 
 def _debs(
-    image: DebianImage, before: Lock | None, moving: frozenset[str], log: Log
+    name: str, image: DebianImage, before: Lock | None, moving: frozenset[str], log: Log
 ) -> tuple[tuple[Deb, ...], tuple[Deb, ...]]:
     """The image's packages, and a Python of the same suite for whichever machine builds."""
+    origin = f"dockerfiles/{name}/image.yaml"
     arch, version = image.platform.partition("/")[2], image.python.version
     kept = [deb for deb in before.debs if deb.name not in moving] if before else []
     kept_interpreter = [deb for deb in before.interpreter if deb.name not in moving] if before else []
     wanted = [f"python{version}-minimal", f"libpython{version}-stdlib"]
 
     def one(machine: str) -> tuple[tuple[Deb, ...], tuple[Deb, ...]]:
-        with aptroot.private(image.base.debian, machine, log) as apt:
-            packages = apt.resolve(image.base.packages, kept) if machine == arch else ()
+        with aptroot.private(image.base.debian, machine, log, f"{origin}: base.debian") as apt:
+            packages = apt.resolve(image.base.packages, kept, f"{origin}: base.packages") if machine == arch else ()
             if machine == arch:
-                _python_of(packages, version)
-            return packages, apt.resolve(wanted, kept_interpreter)
+                _python_of(packages, version, origin)
+            return packages, apt.resolve(wanted, kept_interpreter, f"{origin}: python.version")
 
     with ThreadPoolExecutor(len(MACHINES)) as pool:
         found = list(pool.map(one, MACHINES))
@@ -72,12 +73,12 @@ def _debs(
     return packages, tuple(sorted(interpreter))
 
 
-def _python_of(packages: Sequence[Deb], version: str) -> None:
+def _python_of(packages: Sequence[Deb], version: str, origin: str) -> None:
     """Raise ConfigError if the base does not bring the image's interpreter."""
     if f"python{version}-minimal" not in {deb.name for deb in packages}:
         found = ", ".join(deb.name for deb in packages if re.fullmatch(r"python3\.\d+-minimal", deb.name)) or "none"
         raise ConfigError(
-            f"image.yaml: python.version is {version}, but base.packages bring {found}",
+            f"{origin}: python.version is {version}, but base.packages bring {found}",
             hint=f"add python{version} to base.packages, or set python.version to what the suite has",
         )
 
