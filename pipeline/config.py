@@ -4,7 +4,9 @@ A mistake is reported with file, line and key, and with the nearest name that wo
 """
 
 import json
+import os
 import re
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +22,7 @@ from pipeline.sensible import OF_DEBIAN, Fault, Key, image_faults, mixed_faults,
 
 _SAFE: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _BOOL = "tag:yaml.org,2002:bool"
+_SPELLED_ANEW = tuple(f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "int", "float"))
 PIPELINE = "pipeline.yaml"
 LOCAL = "pipeline.local.yaml"
 IMAGES = "dockerfiles"
@@ -66,7 +69,7 @@ def load(root: Path) -> Config:
     """Read and check the whole configuration below `root`. Raises ConfigError."""
     images = dict(_images(root))
     sources = [read(root / PIPELINE, root)]
-    if (root / LOCAL).exists():
+    if os.path.lexists(root / LOCAL):
         sources.insert(0, read(root / LOCAL, root))
     value: Any = {}
     for source in reversed(sources):
@@ -81,6 +84,8 @@ def read(file: Path, root: Path) -> Source:
     name = file.relative_to(root).as_posix()
     lines: dict[Key, int] = {}
     try:
+        if not stat.S_ISREG(file.stat().st_mode):
+            raise ConfigError(f"{name}: it is no plain file", hint="put one there, or a link to one")
         data = file.read_bytes()
         text = data.decode()
         node = yaml.compose(text, Loader=_Loader)
@@ -88,10 +93,7 @@ def read(file: Path, root: Path) -> Source:
             _index(node, (), lines, name)
         value = yaml.load(text, Loader=_Loader)
     except OSError as error:
-        hint = (
-            f"it is expected at {file}" if isinstance(error, FileNotFoundError) else "./doitw must be able to read it"
-        )
-        raise ConfigError(f"{name}: cannot be read: {error.strerror}", hint=hint) from error
+        raise _unreadable(name, file, error) from error
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise ConfigError(f"{name}:{line}: not UTF-8 at byte {error.start}", hint="save the file as UTF-8") from error
@@ -108,6 +110,13 @@ def read(file: Path, root: Path) -> Source:
     return Source(file, {} if value is None else value, lines)
 
 
+def _unreadable(name: str, file: Path, error: OSError) -> ConfigError:
+    hint = "./doitw must be able to read it"
+    if isinstance(error, FileNotFoundError):
+        hint = f"it is a link to {file.readlink()}" if file.is_symlink() else f"it is expected at {file}"
+    return ConfigError(f"{name}: cannot be read: {error.strerror}", hint=hint)
+
+
 def schemas() -> Mapping[str, str]:
     """The JSON Schemas of image.yaml and pipeline.yaml, as text, by file name below schemas/."""
     made = {"image.json": _either(DebianImage, CombinedImage), "pipeline.json": msgspec.json.schema(Pipeline)}
@@ -122,19 +131,33 @@ def _either(*shapes: type[Common]) -> Any:
 
 def _images(root: Path) -> Iterator[tuple[str, Image]]:
     """Every folder below dockerfiles/ but hidden ones: each is an image, and is named as it."""
-    for folder in sorted((root / IMAGES).glob("*/")):
-        if folder.name.startswith("."):
-            continue
+    for folder in _folders(root):
         where = f"{IMAGES}/{folder.name}"
         if not re.fullmatch(NAME, folder.name):
             raise ConfigError(f"{where}: {folder.name!r} is not {NAME_WORDS}", hint="rename the folder")
         if folder.name in RESERVED:
             raise ConfigError(f"{where}: {folder.name!r} is a word of Tandem's own", hint="rename the folder")
         for wanted in ("image.yaml", "Dockerfile"):
-            if not (folder / wanted).is_file():
+            try:
+                there = (folder / wanted).is_file()
+            except OSError as error:
+                raise _unreadable(f"{where}/{wanted}", folder / wanted, error) from error
+            if not there:
+                said = "it is no plain file" if os.path.lexists(folder / wanted) else "there is no such file"
                 hint = f"every folder below {IMAGES}/ is an image: write the file, or move the folder elsewhere"
-                raise ConfigError(f"{where}/{wanted}: there is no such file", hint=hint)
+                raise ConfigError(f"{where}/{wanted}: {said}", hint=hint)
         yield folder.name, _image(root, folder)
+
+
+def _folders(root: Path) -> list[Path]:
+    """The folders below dockerfiles/, links to folders too; none if there is no such folder."""
+    try:
+        found = sorted(path for path in (root / IMAGES).iterdir() if not path.name.startswith(".") and path.is_dir())
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise _unreadable(IMAGES, root / IMAGES, error) from error
+    return found
 
 
 def _image(root: Path, folder: Path) -> Image:
@@ -143,7 +166,11 @@ def _image(root: Path, folder: Path) -> Image:
     if shape is CombinedImage:
         _refuse(mixed_faults(source.value), [source], root)
     image: Image = _convert(source.value, shape, [source], root)
-    _refuse(image_faults(image, folder), [source], root)
+    try:
+        _refuse(image_faults(image, folder), [source], root)
+    except OSError as error:
+        # Of a folder that image.yaml names.
+        raise _unreadable(Path(error.filename).relative_to(root).as_posix(), Path(error.filename), error) from error
     return image
 
 
@@ -171,7 +198,7 @@ def _index(node: yaml.Node, key: Key, lines: dict[Key, int], file: str) -> None:
     if isinstance(node, yaml.MappingNode):
         seen: set[str | int] = set()
         for name, value in node.value:
-            inner = (*key, str(name.value))
+            inner = (*key, _spelled(name))
             lines[inner] = name.start_mark.line + 1
             if inner[-1] in seen:
                 hint = "keep one of both: YAML would pass over the first"
@@ -181,6 +208,12 @@ def _index(node: yaml.Node, key: Key, lines: dict[Key, int], file: str) -> None:
     elif isinstance(node, yaml.SequenceNode):
         for i, value in enumerate(node.value):
             _index(value, (*key, i), lines, file)
+
+
+def _spelled(name: yaml.Node) -> str:
+    """A key as its value is spelled: 0x1 is 1, and ~ is None, like any other null."""
+    anew = isinstance(name, yaml.ScalarNode) and name.tag in _SPELLED_ANEW
+    return str(yaml.load(name.value, Loader=_Loader) if anew else name.value)
 
 
 def _convert(value: Any, shape: type[Any], sources: list[Source], root: Path) -> Any:

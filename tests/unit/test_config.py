@@ -1,6 +1,10 @@
 """A mistake in the configuration is named by file, line and key, with the nearest right name."""
 
 import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -331,4 +335,68 @@ def test_a_missing_image_says_which_there_are(root: Path) -> None:
 def test_what_is_not_utf8_is_named_by_its_line(root: Path) -> None:
     (root / "dockerfiles" / "cpu" / "image.yaml").write_bytes(b"base:\n  debian: \xff\n")
     with pytest.raises(ConfigError, match=r"^dockerfiles/cpu/image\.yaml:2: not UTF-8"):
+        config.load(root)
+
+
+def test_a_local_file_that_is_a_link_to_nothing_is_not_passed_over(root: Path) -> None:
+    (root / "pipeline.local.yaml").symlink_to("elsewhere.yaml")
+    with pytest.raises(ConfigError, match=r"^pipeline\.local\.yaml: cannot be read: No such file") as caught:
+        config.load(root)
+    assert caught.value.hint == "it is a link to elsewhere.yaml"
+    (root / "elsewhere.yaml").write_text("clusters: {local: {serve: {port: 9000}}}\n")
+    assert config.load(root).cluster("local").serve.port == 9000
+
+
+@pytest.mark.parametrize("file", ["pipeline.yaml", "pipeline.local.yaml", IN_IMAGE, "dockerfiles/cpu/Dockerfile"])
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
+def test_what_is_no_plain_file_is_refused_unread(root: Path, file: str, kind: str) -> None:
+    (root / file).unlink(missing_ok=True)
+    if kind == "pipe":
+        os.mkfifo(root / file)
+    elif kind == "device":
+        (root / file).symlink_to("/dev/zero")
+    else:
+        (root / file).mkdir()
+    with pytest.raises(ConfigError, match=f"^{re.escape(file)}: it is no plain file") as caught:
+        config.load(root)
+    assert caught.value.hint
+
+
+@contextmanager
+def closed(path: Path) -> Iterator[None]:
+    """A path without rights, and this process without those of root, who needs none."""
+    mode, user = path.stat().st_mode, os.geteuid()
+    path.chmod(0)
+    if user == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+        path.chmod(mode)
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("dockerfiles", "dockerfiles"),
+        ("dockerfiles/cpu", IN_IMAGE),
+        (IN_IMAGE, IN_IMAGE),
+        ("dockerfiles/cpu/files", "dockerfiles/cpu/files/inner"),
+    ],
+)
+def test_what_may_not_be_read_is_named(root: Path, monkeypatch: pytest.MonkeyPatch, path: str, said: str) -> None:
+    (root / "dockerfiles/cpu/files/inner").mkdir()
+    (root / IN_IMAGE).write_text(IMAGE.replace("files: files", "files: files/inner"))
+    root.chmod(0o755)
+    monkeypatch.chdir(root)  # the way to it is root's own
+    with closed(root / path), pytest.raises(ConfigError, match=f"^{said}: cannot be read: Permission denied") as caught:
+        config.load(Path())
+    assert caught.value.hint == "./doitw must be able to read it"
+
+
+@pytest.mark.parametrize("key", ["? null\n", "? ~\n", "true", "0x1", "1.50"])
+def test_a_key_that_is_no_text_is_found_at_its_line(root: Path, key: str) -> None:
+    (root / "pipeline.yaml").write_text(PIPELINE.replace('env: {A: "1"}', f"within: 9\n{key}: 1"))
+    with pytest.raises(ConfigError, match=r"^pipeline\.yaml:15: \w+"):
         config.load(root)
