@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.errors import ConfigError, HostError
+from pipeline.errors import ConfigError, HostError, TandemError
 from pipeline.graph.decide import changed as differences
 from pipeline.graph.fingerprint import Values, values
 from pipeline.graph.globs import expand
@@ -113,7 +113,11 @@ def _inputs(graph: Graph, inputs: Inputs, since: Change, ghosts: Path | None) ->
 
 def _files(root: Path, patterns: tuple[str, ...], ghosts: Path | None) -> Iterator[str]:
     """What the patterns name, links with what they lead to, and what they would name if it were still there."""
-    for path, status in expand(os.fspath(root), patterns).items():
+    try:
+        found = expand(os.fspath(root), patterns)
+    except OSError as error:
+        raise TandemError(f"{error.filename}: cannot be read: {error.strerror}") from error
+    for path, status in found.items():
         yield path
         if status and stat.S_ISLNK(status.st_mode):
             yield os.path.relpath((root / path).resolve(), root.resolve())

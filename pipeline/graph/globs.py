@@ -1,8 +1,9 @@
 """Files below the checkout by pattern: `*`, `?`, `[…]`, `**` for any depth, `!` in front to leave out."""
 
 # A Path for each of ten thousand files costs more than its stat.
-# ruff: noqa: PTH118
+# ruff: noqa: PTH116, PTH118
 
+import errno
 import os
 import re
 import stat
@@ -27,7 +28,7 @@ def expand(root: str, patterns: Iterable[str], *, out: frozenset[str] = ALWAYS_O
     None stands for a name that is not there.
 
     A folder stands for all files below it. Links to folders are not followed.
-    Raises ConfigError for a path outside, OSError for a folder that cannot be read.
+    Raises ConfigError for a path outside and for a link to itself, OSError for a folder that cannot be read.
     """
     found: dict[str, os.stat_result | None] = {}
     without = []
@@ -36,7 +37,21 @@ def expand(root: str, patterns: Iterable[str], *, out: frozenset[str] = ALWAYS_O
             without.append(_regex(_checked(pattern[1:])))
         else:
             found.update(_one(root, _checked(pattern), out))
-    return {path: found[path] for path in sorted(found) if not any(rule.fullmatch(path) for rule in without)}
+    kept = {path: found[path] for path in sorted(found) if not any(rule.fullmatch(path) for rule in without)}
+    for path, status in kept.items():
+        if status and stat.S_ISLNK(status.st_mode):
+            _refuse_loop(root, path)
+    return kept
+
+
+def _refuse_loop(root: str, path: str) -> None:
+    try:
+        os.stat(os.path.join(root, path))
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise ConfigError(
+                f"{path}: a link that leads to itself", hint="remove it, or let it lead elsewhere"
+            ) from error
 
 
 def _checked(pattern: str) -> str:

@@ -159,6 +159,14 @@ def test_without_a_repository_it_says_so(project: Looking) -> None:
     assert "git sees no repository here" in project.refusal("affected", code=4)
 
 
+def test_a_link_that_leads_to_itself_is_a_mistake_and_not_a_fault(project: Looking) -> None:
+    (project.root / "src/loop").symlink_to("loop")
+    project.commit()
+    said = "src/loop: a link that leads to itself\nhint: remove it"
+    assert project.refusal("affected", code=3).startswith(said)
+    assert said in project.refusal("plan", "first", code=3)
+
+
 def test_it_takes_no_task(project: Looking) -> None:
     assert project.refusal("affected", "first", code=3).startswith("doit affected takes no task")
 
