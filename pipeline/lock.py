@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline import lock_combined, lock_debian, lockfile
+from pipeline import lock_combined, lock_debian, lockfile, own
 from pipeline.audit import Target
 from pipeline.errors import ConfigError
 from pipeline.lockfile import Lock
@@ -34,8 +34,15 @@ def make(name: str, image: Image, root: Path, mode: str, log: Log) -> Lock:
     """The lock that answers an image's request, written below `root`/lockfiles if it had to be made.
 
     `mode` is "" (a lock that answers is kept; else as few pins move as can be), "frozen" (ConfigError instead of
-    resolving), "upgrade" (pins move), or "upgrade:NAME,…" (only these packages' pins move).
+    resolving), "upgrade" (pins move), or "upgrade:NAME,…" (only these packages' pins move). Raises ConfigError for an
+    alias of what is not locked, once the lock is there: another alias needs no other lock.
     """
+    found = _answering(name, image, root, mode, log)
+    own.check_aliases(name, image, found)
+    return found
+
+
+def _answering(name: str, image: Image, root: Path, mode: str, log: Log) -> Lock:
     names = upgraded(mode)
     old = _old(name, root, mode)
     if old is not None and names is None:

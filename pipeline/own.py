@@ -18,6 +18,7 @@ from pipeline.tree import Place
 # Links of a merged /usr: a folder of that name in a layer would take the link's place.
 MERGED = ("bin", "lib", "lib64", "sbin")
 MOUNTED = ("dev", "proc", "sys")
+TWICE = "no distribution can be there twice: give it another name, or leave it out"
 JUNK = re.compile(r"(^|/)(__pycache__|\.git|\.DS_Store)(/|$)|\.pyc$|~$")
 
 
@@ -98,16 +99,20 @@ def check_aliases(name: str, image: Image, locked: Lock) -> None:
 
 
 def refuse_known(name: str, image: Image, locked: Lock, folder: Path) -> None:
-    """Raise ConfigError for a distribution of ours, or an alias, with the name of one that the image has anyway."""
+    """Raise ConfigError for a distribution of ours, or an alias, with a name that the image has already.
+
+    It is one of what is locked or inside, or another of ours.
+    """
     origin, there = f"dockerfiles/{name}/image.yaml", locked.versions
     given = {f"{origin}: aliases[{i}].name": alias.name for i, alias in enumerate(image.aliases)}
     given |= {where: str(project["name"]) for where, project in projects(name, image, folder).items()}
+    ours: dict[str, str] = {}
     for where, called in given.items():
-        if version := there.get(tree.normalised(called)):
-            raise ConfigError(
-                f"{where}: {called} {version} is in the image already",
-                hint="no distribution can be there twice: give it another name, or leave it out",
-            )
+        known = tree.normalised(called)
+        if version := there.get(known):
+            raise ConfigError(f"{where}: {called} {version} is in the image already", hint=TWICE)
+        if (other := ours.setdefault(known, where)) != where:
+            raise ConfigError(f"{where}: {called} is what {other.removeprefix(f'{origin}: ')} is called", hint=TWICE)
 
 
 def projects(name: str, image: Image, folder: Path) -> dict[str, dict[str, Any]]:

@@ -69,6 +69,7 @@ def image_faults(image: Image, folder: Path) -> Iterator[Fault]:
         yield ("python", "cutoff"), f"{image.python.cutoff!r} is not a date", "year-month-day, as in 2026-01-31"
     if isinstance(image, CombinedImage) and image.base is None and image.combine is None:
         yield (), "neither base nor combine says what the image is made from", "base: {image: NAME:TAG}"
+    yield from _aliases(image)
     for variable in image.env:
         if of_a_node(variable):
             said = f"{variable} differs from node to node, and no image may have it"
@@ -174,6 +175,16 @@ def _is_date(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _aliases(image: Image) -> Iterator[Fault]:
+    """Aliases of one name, as PEP 503 compares names: Foo_bar and foo-bar are one distribution."""
+    taken: dict[str, int] = {}
+    for i, alias in enumerate(image.aliases):
+        first = taken.setdefault(re.sub(r"[-_.]+", "-", alias.name).lower(), i)
+        if first != i:
+            said = f"{alias.name!r} is the same distribution as aliases[{first}].name, {image.aliases[first].name!r}"
+            yield ("aliases", i, "name"), said, "leave one of both out"
 
 
 def _is_inside(name: str) -> bool:

@@ -255,6 +255,19 @@ def test_a_distribution_of_ours_may_not_be_there_twice(tmp_path: Path, name: str
         own.refuse_known("gb10", image, LOCK, tmp_path)
 
 
+@pytest.mark.parametrize(("alias", "beside"), [("My_Plugin", "other"), ("else", "my.plugin")])
+def test_no_two_of_ours_may_be_one_distribution(tmp_path: Path, alias: str, beside: str) -> None:
+    for folder, name in {"mine": "my-plugin", "more": beside}.items():
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "pyproject.toml").write_text(f"[project]\nname = '{name}'\nversion = '5'\n")
+    aliases = (Alias(name=alias, version="1", of="ray", reason="r"),)
+    image = CombinedImage(base=IMAGE.base, distributions=("mine", "more"), aliases=aliases)
+    said = r"(mine: my-plugin is what aliases\[0\]\.name|more: my\.plugin is what distributions: mine) is called"
+    with pytest.raises(ConfigError, match=rf"^dockerfiles/gb10/image\.yaml: distributions: {said}"):
+        own.refuse_known("gb10", image, LOCK, tmp_path)
+    own.refuse_known("gb10", CombinedImage(base=IMAGE.base, distributions=("more",), aliases=aliases), LOCK, tmp_path)
+
+
 def test_a_working_folder_that_is_a_file_of_the_base_is_refused_by_its_key(tmp_path: Path) -> None:
     image = CombinedImage(base=IMAGE.base, workdir="/usr/lib/os-release")
     launching = build.lay("gb10", image, LOCK, READING, NullLog())

@@ -319,6 +319,17 @@ def test_a_folder_that_is_reached_through_a_link_is_refused(root: Path, to: str)
         config.load(root)
 
 
+@pytest.mark.parametrize("second", ["Foo_bar", "foo-bar", "foo.-bar"])
+def test_two_aliases_may_not_be_one_distribution(root: Path, second: str) -> None:
+    alias = "  - {{name: {}, version: '1', of: ray, reason: r}}\n"
+    (root / IN_IMAGE).write_text(IMAGE + "aliases:\n" + alias.format("foo-bar") + alias.format(second))
+    said = rf"image\.yaml:8: aliases\[1\]\.name: '{second}' is the same distribution as aliases\[0\]\.name, 'foo-bar'"
+    with pytest.raises(ConfigError, match=said):
+        config.load(root)
+    (root / IN_IMAGE).write_text(IMAGE + "aliases:\n" + alias.format("foo-bar") + alias.format("foobar"))
+    assert len(config.load(root).images["cpu"].aliases) == 2
+
+
 def test_hidden_folders_and_files_beside_images_are_passed_over(root: Path) -> None:
     (root / "dockerfiles" / ".cache").mkdir()
     (root / "dockerfiles" / "README.md").write_text("")

@@ -11,7 +11,7 @@ from pipeline.debs import Deb
 from pipeline.errors import ConfigError
 from pipeline.lockfile import Lock
 from pipeline.log import NullLog
-from pipeline.models import DebianBase, DebianImage, Python
+from pipeline.models import Alias, DebianBase, DebianImage, Python
 from pipeline.request import files, request
 from pipeline.resolve import Wheel
 
@@ -98,6 +98,20 @@ def test_frozen_fails_instead_of_resolving_and_says_what_is_new(root: Path) -> N
         lock.make("tiny", DebianImage(base=IMAGE.base, python=python), root, "frozen", NullLog())
     assert "requirements: ray is new; requirements: idna>=3 is gone" in str(caught.value)
     assert "TANDEM_LOCK=" in caught.value.hint
+
+
+@pytest.mark.parametrize("mode", ["", "frozen"])
+def test_an_alias_of_what_is_not_locked_is_refused_with_the_lock(root: Path, mode: str) -> None:
+    def with_alias(of: str) -> DebianImage:
+        return DebianImage(
+            base=IMAGE.base, python=IMAGE.python, aliases=(Alias(name="x", version="1", of=of, reason=""),)
+        )
+
+    said = r"^dockerfiles/tiny/image\.yaml: aliases\[0\]\.of: 'sixx' is not locked"
+    with pytest.raises(ConfigError, match=said) as caught:
+        lock.make("tiny", with_alias("sixx"), root, mode, NullLog())
+    assert caught.value.hint == "did you mean 'six'?"
+    assert lock.make("tiny", with_alias("Six"), root, mode, NullLog()) == a_lock()
 
 
 def test_frozen_without_a_lock_fails(tmp_path: Path) -> None:
