@@ -52,7 +52,11 @@ def _lock(config: Config, name: str, image: Image) -> Task:
     return Task(
         name=f"lock:{name}",
         doc=f"what {name} asks for, as versions and hashes",
-        inputs=Inputs(params={"request": request(image)}, code=("pipeline.lock",)),
+        inputs=Inputs(
+            # Aliases are not resolved, but must be of something that is.
+            params={"request": request(image), "aliases": [[alias.name, alias.of] for alias in image.aliases]},
+            code=("pipeline.lock",),
+        ),
         run=run,
         world=world,
         commits=paths,
