@@ -16,6 +16,7 @@ from pipeline.graph.task import Claim, Inputs, Json, Outputs, Run, Task
 from pipeline.image_tasks import keep, lock_mode
 from pipeline.lockeddebs import LAB, REGISTRY, Wanted
 from pipeline.models import Cluster, Serve
+from pipeline.sensible import REFERENCE
 
 if TYPE_CHECKING:
     from pipeline.deploy import Target
@@ -134,7 +135,7 @@ def _reference(config: Config, name: str, cluster: Cluster) -> Task:
 
         built = run.upstream[build]
         target = _target(config, name, f"{str(built['tag']).rpartition(':')[0]}@{built['digest']}", run)
-        return {"answer": deploy.reference(target, _logs(config, f"{name}-reference"), run.log)}
+        return {"answer": deploy.reference(target, _logs(config, name + REFERENCE), run.log)}
 
     return Task(
         name=f"reference:{name}",

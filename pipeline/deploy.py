@@ -20,6 +20,7 @@ from pipeline.errors import Cancelled, TandemError
 from pipeline.layout import Plan
 from pipeline.log import Log, announce, wait_until
 from pipeline.models import Cluster, Serve
+from pipeline.sensible import REFERENCE
 
 Json = dict[str, Any]
 ATTEMPTS = 2
@@ -80,7 +81,7 @@ def run(target: Target, reference: Mapping[str, Any] | None, logs: Path, log: Lo
 def reference(target: Target, logs: Path, log: Log) -> Json:
     """What the same image and model answer on one rank, in a container that is gone afterwards."""
     alone = Target(
-        name=f"{target.name}-reference",
+        name=target.name + REFERENCE,
         cluster=layout.alone(target.cluster),
         image=target.image,
         platform=target.platform,

@@ -130,16 +130,19 @@ class Runner:
         results = dict(given.results)
         lazy = [name for name in task.needs if self.graph.tasks[name].lazy]
         gone = [name for name in lazy if broken_claims(self.graph, self.graph.tasks[name], results[name])]
-        for outcome in self._all(gone):
-            if outcome.end is not End.SKIPPED:
-                given.before += [*outcome.before, outcome]
+        outcomes = self._all(gone)
+        # All of them, also beside one that failed: what was done is reported.
+        given.before += [
+            one for outcome in outcomes if outcome.end is not End.SKIPPED for one in (*outcome.before, outcome)
+        ]
+        for outcome in outcomes:
             if outcome.outputs is None:
                 return None
             results[outcome.task] = outcome.outputs
         return results
 
     def _all(self, names: list[str]) -> list[Outcome]:
-        """Bring tasks up to date that one has to wait for; after a failure no more are begun."""
+        """Bring tasks up to date that one has to wait for; one by one, a failure is the last."""
         if min(len(names), self._side_by_side) > 1:
             from concurrent.futures import ThreadPoolExecutor
 

@@ -173,6 +173,11 @@ def test_what_is_gone_of_two_lazy_tasks_is_made_side_by_side(project: Looking) -
     wait_for(lambda: "run other:x" in (project.root / "happened.txt").read_text() if waits(project) else False)
     go(project)
     assert ended(run).code == 0
+    for name in ("second:x", "other:x", "third:x"):
+        (project.root / f"artifacts/out/{name}.txt").unlink()
+    assert project.doit("-n", "2", "third", env=lazy | {"TOY_FAIL": "second:x"}).code == 1
+    ends = project.outcomes()
+    assert (ends["second:x"], ends["other:x"], ends["third:x"]) == ("failed", "ran", "blocked")
 
 
 def test_a_run_may_start_another_but_no_task_itself(project: Looking) -> None:
