@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pipeline import config, tasks
+from pipeline import tasks
 from pipeline.graph.seam import said_by_doit, to_doit
 
 with said_by_doit():
-    GRAPH = tasks.graph(config.load(Path(__file__).parent))
+    GRAPH = tasks.of(Path(__file__).parent)
 DOIT_CONFIG = {"default_tasks": ["deploy"]}
 Tasks = Iterator[dict[str, Any]]
 

@@ -6,39 +6,25 @@ A mistake is reported with file, line and key, and with the nearest name that wo
 import json
 import os
 import re
-import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
-import yaml
 
 from pipeline.errors import ConfigError
+from pipeline.graph.stats import StatCache
 from pipeline.models import NAME, NAME_WORDS, Cluster, CombinedImage, Common, DebianImage, Image, Pipeline
 from pipeline.nearest import likely, nearest
 from pipeline.sensible import OF_DEBIAN, Fault, Key, image_faults, mixed_faults, pipeline_faults
 
-_SAFE: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_BOOL = "tag:yaml.org,2002:bool"
-_SPELLED_ANEW = tuple(f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "int", "float"))
+_KIND = "yaml 1"
+"""What the cache calls a file's value; to be counted up when the same text comes to mean something else."""
 PIPELINE = "pipeline.yaml"
 LOCAL = "pipeline.local.yaml"
 IMAGES = "dockerfiles"
 RESERVED = ("registry", "lab")  # lock:registry and lock:lab are Tandem's own
-
-
-class _Loader(_SAFE):  # type: ignore[misc]  # chosen at run time
-    """Takes only true and false for booleans, as YAML 1.2 and editors do: `records: off` is a word."""
-
-    yaml_implicit_resolvers: ClassVar[Any] = {
-        first: [(tag, pattern) for tag, pattern in known if tag != _BOOL]
-        for first, known in _SAFE.yaml_implicit_resolvers.items()
-    }
-
-
-_Loader.add_implicit_resolver(_BOOL, re.compile("^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
 
 
 @dataclass(frozen=True)
@@ -58,56 +44,61 @@ class Config:
 
 @dataclass(frozen=True)
 class Source:
-    """One YAML file: its value, and on which line each key stands."""
+    """One YAML file below the root, and its value."""
 
     file: Path
+    name: str
     value: Any
-    lines: Mapping[Key, int]
+
+    def lines(self) -> Mapping[Key, int]:
+        """On which line each key stands. Only messages ask for it, and YAML takes long to import."""
+        from pipeline import yamlfile
+
+        return yamlfile.parse(self.file, self.name)[1]
 
 
-def load(root: Path) -> Config:
-    """Read and check the whole configuration below `root`. Raises ConfigError."""
-    images = dict(_images(root))
-    sources = [read(root / PIPELINE, root)]
+def load(root: Path, cache: StatCache | None = None) -> Config:
+    """Read and check the whole configuration below `root`; the cache knows files already. Raises ConfigError."""
+    images = dict(_images(root, cache))
+    sources = [read(root / PIPELINE, root, cache)]
     if os.path.lexists(root / LOCAL):
-        sources.insert(0, read(root / LOCAL, root))
+        sources.insert(0, read(root / LOCAL, root, cache))
     value: Any = {}
     for source in reversed(sources):
         value = _laid_over(value, source.value)
-    pipeline: Pipeline = _convert(value, Pipeline, sources, root)
-    _refuse(pipeline_faults(pipeline, images), sources, root)
+    pipeline: Pipeline = _convert(value, Pipeline, sources)
+    _refuse(pipeline_faults(pipeline, images), sources)
     return Config(root, pipeline, images)
 
 
-def read(file: Path, root: Path) -> Source:
-    """Parse one YAML file below `root`; a key that stands twice is an error. Raises ConfigError."""
+def read(file: Path, root: Path, cache: StatCache | None = None) -> Source:
+    """One YAML file below `root`, parsed only if the cache does not know it; a key that stands twice is an error.
+
+    Raises ConfigError.
+    """
     name = file.relative_to(root).as_posix()
-    lines: dict[Key, int] = {}
     try:
-        if not stat.S_ISREG(file.stat().st_mode):
-            raise ConfigError(f"{name}: it is no plain file", hint="put one there, or a link to one")
-        data = file.read_bytes()
-        text = data.decode()
-        node = yaml.compose(text, Loader=_Loader)
-        if node is not None:
-            _index(node, (), lines, name)
-        value = yaml.load(text, Loader=_Loader)
+        known = cache.fact(_KIND, file, lambda _: _plain(file, name)) if cache else ""
+        value = json.loads(known) if known else _parsed(file, name)
     except OSError as error:
         raise _unreadable(name, file, error) from error
-    except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1
-        raise ConfigError(f"{name}:{line}: not UTF-8 at byte {error.start}", hint="save the file as UTF-8") from error
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        where = f"{name}:{mark.line + 1}" if mark else name
-        hint = "look at brackets, quotes and indentation there and in the line above"
-        raise ConfigError(f"{where}: not valid YAML: {error.problem or error.context}", hint=hint) from error
-    except RecursionError as error:
-        raise ConfigError(f"{name}: nested too deeply", hint="an alias (*name) inside its own anchor?") from error
-    except (yaml.YAMLError, ValueError) as error:
-        said = " ".join(str(error).split())
-        raise ConfigError(f"{name}: not valid YAML: {said}", hint="put dates and odd text in quotes") from error
-    return Source(file, {} if value is None else value, lines)
+    return Source(file, name, value)
+
+
+def _parsed(file: Path, name: str) -> Any:
+    from pipeline import yamlfile
+
+    return yamlfile.parse(file, name)[0]
+
+
+def _plain(file: Path, name: str) -> str:
+    """A file's value as JSON, or nothing if it has values that JSON has not."""
+    value = _parsed(file, name)
+    try:
+        text = json.dumps(value)
+    except (TypeError, ValueError):
+        return ""
+    return text if json.loads(text) == value else ""
 
 
 def _unreadable(name: str, file: Path, error: OSError) -> ConfigError:
@@ -129,7 +120,7 @@ def _either(*shapes: type[Common]) -> Any:
     return {"anyOf": list(references), "$defs": definitions}
 
 
-def _images(root: Path) -> Iterator[tuple[str, Image]]:
+def _images(root: Path, cache: StatCache | None) -> Iterator[tuple[str, Image]]:
     """Every folder below dockerfiles/ but hidden ones: each is an image, and is named as it."""
     for folder in _folders(root):
         where = f"{IMAGES}/{folder.name}"
@@ -146,7 +137,7 @@ def _images(root: Path) -> Iterator[tuple[str, Image]]:
                 said = "it is no plain file" if os.path.lexists(folder / wanted) else "there is no such file"
                 hint = f"every folder below {IMAGES}/ is an image: write the file, or move the folder elsewhere"
                 raise ConfigError(f"{where}/{wanted}: {said}", hint=hint)
-        yield folder.name, _image(root, folder)
+        yield folder.name, _image(root, folder, cache)
 
 
 def _folders(root: Path) -> list[Path]:
@@ -160,14 +151,14 @@ def _folders(root: Path) -> list[Path]:
     return found
 
 
-def _image(root: Path, folder: Path) -> Image:
-    source = read(folder / "image.yaml", root)
+def _image(root: Path, folder: Path, cache: StatCache | None) -> Image:
+    source = read(folder / "image.yaml", root, cache)
     shape = _shape(source.value)
     if shape is CombinedImage:
-        _refuse(mixed_faults(source.value), [source], root)
-    image: Image = _convert(source.value, shape, [source], root)
+        _refuse(mixed_faults(source.value), [source])
+    image: Image = _convert(source.value, shape, [source])
     try:
-        _refuse(image_faults(image, folder), [source], root)
+        _refuse(image_faults(image, folder), [source])
     except OSError as error:
         # Of a folder that image.yaml names.
         raise _unreadable(Path(error.filename).relative_to(root).as_posix(), Path(error.filename), error) from error
@@ -182,9 +173,9 @@ def _shape(value: Any) -> type[DebianImage] | type[CombinedImage]:
     return CombinedImage if on_image or (isinstance(value, dict) and "combine" in value) else DebianImage
 
 
-def _refuse(found: Iterable[Fault], sources: list[Source], root: Path) -> None:
+def _refuse(found: Iterable[Fault], sources: list[Source]) -> None:
     for key, said, hint in found:
-        raise ConfigError(f"{_where(key, sources, root)}: {said}", hint=hint)
+        raise ConfigError(f"{_where(key, sources)}: {said}", hint=hint)
 
 
 def _laid_over(below: Any, above: Any) -> Any:
@@ -193,30 +184,7 @@ def _laid_over(below: Any, above: Any) -> Any:
     return above
 
 
-def _index(node: yaml.Node, key: Key, lines: dict[Key, int], file: str) -> None:
-    lines.setdefault(key, node.start_mark.line + 1)
-    if isinstance(node, yaml.MappingNode):
-        seen: set[str | int] = set()
-        for name, value in node.value:
-            inner = (*key, _spelled(name))
-            lines[inner] = name.start_mark.line + 1
-            if inner[-1] in seen:
-                hint = "keep one of both: YAML would pass over the first"
-                raise ConfigError(f"{file}:{lines[inner]}: the key {inner[-1]!r} stands twice", hint=hint)
-            seen.add(inner[-1])
-            _index(value, inner, lines, file)
-    elif isinstance(node, yaml.SequenceNode):
-        for i, value in enumerate(node.value):
-            _index(value, (*key, i), lines, file)
-
-
-def _spelled(name: yaml.Node) -> str:
-    """A key as its value is spelled: 0x1 is 1, and ~ is None, like any other null."""
-    anew = isinstance(name, yaml.ScalarNode) and name.tag in _SPELLED_ANEW
-    return str(yaml.load(name.value, Loader=_Loader) if anew else name.value)
-
-
-def _convert(value: Any, shape: type[Any], sources: list[Source], root: Path) -> Any:
+def _convert(value: Any, shape: type[Any], sources: list[Source]) -> Any:
     try:
         return msgspec.convert(value, shape)
     except msgspec.ValidationError as error:
@@ -224,14 +192,15 @@ def _convert(value: Any, shape: type[Any], sources: list[Source], root: Path) ->
         from pipeline.faults import faults
 
         for key, said, hint in faults(value, shape):
-            raise ConfigError(f"{_where(key, sources, root)}: {said}", hint=hint) from error
-        raise ConfigError(f"{sources[0].file.relative_to(root)}: {error}") from error
+            raise ConfigError(f"{_where(key, sources)}: {said}", hint=hint) from error
+        raise ConfigError(f"{sources[0].name}: {error}") from error
 
 
-def _where(key: Key, sources: list[Source], root: Path) -> str:
+def _where(key: Key, sources: list[Source]) -> str:
     dotted = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in key).lstrip(".")
+    lines = [(source.name, source.lines()) for source in sources]
     for depth in range(len(key), -1, -1):
-        for source in sources:
-            if key[:depth] in source.lines:
-                return f"{source.file.relative_to(root)}:{source.lines[key[:depth]]}: {dotted}".rstrip(": ")
-    return f"{sources[-1].file.relative_to(root)}: {dotted}".rstrip(": ")
+        for name, known in lines:
+            if key[:depth] in known:
+                return f"{name}:{known[key[:depth]]}: {dotted}".rstrip(": ")
+    return f"{sources[-1].name}: {dotted}".rstrip(": ")

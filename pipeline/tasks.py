@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
-from pipeline import claims, cluster_tasks, engine, host, image_tasks, shared
+from pipeline import claims, cluster_tasks, engine, host, image_tasks
 from pipeline import config as reader
 from pipeline.config import Config
 from pipeline.errors import HostError
@@ -15,13 +15,24 @@ from pipeline.graph.task import Task
 from pipeline.graph.tools import by_binary
 
 
+def of(root: Path) -> Graph:
+    """All tasks of a checkout. Raises ConfigError."""
+    made = Graph(root)
+    return _filled(made, reader.load(root, made.cache))
+
+
 def graph(config: Config) -> Graph:
-    """All tasks of the configuration."""
-    made = Graph(config.root)
+    """All tasks of a configuration."""
+    return _filled(Graph(config.root), config)
+
+
+def _filled(made: Graph, config: Config) -> Graph:
     claims.register(made.world)
     _register_tools(made)
     target = config.pipeline.registry
     if target.records != "off":
+        from pipeline import shared
+
         may_write = target.records == "push"
         made.share = shared.Shelf(target.address, f"{target.repository}/records", may_write=may_write)
     default = config.pipeline.default
@@ -30,9 +41,7 @@ def graph(config: Config) -> Graph:
     made.add(*cluster_tasks.shared(config))
     for name, cluster in config.pipeline.clusters.items():
         _add(made, cluster_tasks.tasks(config, name, cluster), name, default=default)
-    made.configuration = Configuration(
-        paths=(reader.PIPELINE, reader.LOCAL, reader.IMAGES), graph=lambda root: graph(reader.load(root))
-    )
+    made.configuration = Configuration(paths=(reader.PIPELINE, reader.LOCAL, reader.IMAGES), graph=of)
     return made
 
 

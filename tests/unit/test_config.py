@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import config, sensible
+from pipeline import config, sensible, yamlfile
 from pipeline.errors import ConfigError
+from pipeline.graph.stats import StatCache
 from pipeline.models import DebianImage
 
 PIPELINE = """\
@@ -118,11 +119,26 @@ def test_what_is_written_is_what_is_read(root: Path) -> None:
 def test_a_mistake_is_named(root: Path, file: str, right: str, wrong: str, where: str, hint: str) -> None:
     text = (root / file).read_text()
     assert right in text
+    cache = StatCache(root / "stats.json", now=lambda: 2**62)
+    config.load(root, cache)
     (root / file).write_text(text.replace(right, wrong, 1))
-    with pytest.raises(ConfigError) as caught:
-        config.load(root)
-    assert where in str(caught.value)
-    assert hint in caught.value.hint
+    for known in (None, cache, cache):
+        with pytest.raises(ConfigError) as caught:
+            config.load(root, known)
+        assert where in str(caught.value)
+        assert hint in caught.value.hint
+
+
+def test_what_is_known_is_not_parsed_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = root / "stats.json"
+    cache = StatCache(file, now=lambda: 2**62)
+    found = config.load(root, cache)
+    cache.save()
+    with monkeypatch.context() as patch:
+        patch.setattr(yamlfile, "parse", lambda *_: pytest.fail("parsed again"))
+        assert config.load(root, StatCache(file)) == found
+    (root / "pipeline.yaml").write_text(PIPELINE.replace("8000", "18000"))
+    assert config.load(root, StatCache(file)).cluster("local").serve.port == 18000
 
 
 def test_the_local_file_is_laid_over_and_its_mistakes_are_its_own(root: Path) -> None:

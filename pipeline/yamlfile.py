@@ -1,0 +1,82 @@
+"""The text of one YAML file: its value, and on which line each key stands."""
+
+import re
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import yaml
+
+from pipeline.errors import ConfigError
+from pipeline.sensible import Key
+
+_SAFE: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_BOOL = "tag:yaml.org,2002:bool"
+_SPELLED_ANEW = tuple(f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "int", "float"))
+
+
+class _Loader(_SAFE):  # type: ignore[misc]  # chosen at run time
+    """Takes only true and false for booleans, as YAML 1.2 and editors do: `records: off` is a word."""
+
+    yaml_implicit_resolvers: ClassVar[Any] = {
+        first: [(tag, pattern) for tag, pattern in known if tag != _BOOL]
+        for first, known in _SAFE.yaml_implicit_resolvers.items()
+    }
+
+
+_Loader.add_implicit_resolver(_BOOL, re.compile("^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
+
+
+def parse(file: Path, name: str) -> tuple[Any, Mapping[Key, int]]:
+    """A file's value, and on which line each key stands; a key that stands twice is an error.
+
+    `name` is what messages call the file. Raises OSError, or ConfigError for what is no plain file of valid YAML.
+    """
+    lines: dict[Key, int] = {}
+    try:
+        if not stat.S_ISREG(file.stat().st_mode):
+            raise ConfigError(f"{name}: it is no plain file", hint="put one there, or a link to one")
+        data = file.read_bytes()
+        text = data.decode()
+        node = yaml.compose(text, Loader=_Loader)
+        if node is not None:
+            _index(node, (), lines, name)
+        value = yaml.load(text, Loader=_Loader)
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise ConfigError(f"{name}:{line}: not UTF-8 at byte {error.start}", hint="save the file as UTF-8") from error
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"{name}:{mark.line + 1}" if mark else name
+        hint = "look at brackets, quotes and indentation there and in the line above"
+        raise ConfigError(f"{where}: not valid YAML: {error.problem or error.context}", hint=hint) from error
+    except RecursionError as error:
+        raise ConfigError(f"{name}: nested too deeply", hint="an alias (*name) inside its own anchor?") from error
+    except (yaml.YAMLError, ValueError) as error:
+        said = " ".join(str(error).split())
+        raise ConfigError(f"{name}: not valid YAML: {said}", hint="put dates and odd text in quotes") from error
+    return {} if value is None else value, lines
+
+
+def _index(node: yaml.Node, key: Key, lines: dict[Key, int], file: str) -> None:
+    lines.setdefault(key, node.start_mark.line + 1)
+    if isinstance(node, yaml.MappingNode):
+        seen: set[str | int] = set()
+        for name, value in node.value:
+            inner = (*key, _spelled(name))
+            lines[inner] = name.start_mark.line + 1
+            if inner[-1] in seen:
+                hint = "keep one of both: YAML would pass over the first"
+                raise ConfigError(f"{file}:{lines[inner]}: the key {inner[-1]!r} stands twice", hint=hint)
+            seen.add(inner[-1])
+            _index(value, inner, lines, file)
+    elif isinstance(node, yaml.SequenceNode):
+        for i, value in enumerate(node.value):
+            _index(value, (*key, i), lines, file)
+
+
+def _spelled(name: yaml.Node) -> str:
+    """A key as its value is spelled: 0x1 is 1, and ~ is None, like any other null."""
+    anew = isinstance(name, yaml.ScalarNode) and name.tag in _SPELLED_ANEW
+    return str(yaml.load(name.value, Loader=_Loader) if anew else name.value)
