@@ -86,8 +86,11 @@ def look(graph: Graph, names: Iterable[str] = ()) -> dict[str, Decision]:
 
 
 def ask_ahead(graph: Graph, names: Iterable[str]) -> None:
-    """Begin to ask the world about the tasks' newest results, which are most likely the ones to be looked at."""
-    for name in names:
+    """Begin to ask the world about the tasks' newest results, which are most likely the ones to be looked at.
+
+    The last tasks' first: services take longest to answer.
+    """
+    for name in reversed(tuple(names)):
         # Another version of the stage may have recorded other things; whatever is wrong shows when it is looked at.
         with suppress(Exception):
             if latest := graph.records.latest(name):

@@ -2,7 +2,7 @@
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -12,8 +12,8 @@ from pipeline.errors import TandemError
 
 
 @contextmanager
-def answering(raw: bytes) -> Iterator[tuple[tuple[str, int], list[bytes]]]:
-    """A server that says `raw` to everybody; its address and what it was asked."""
+def answering(raw: bytes | Callable[[bytes], bytes]) -> Iterator[tuple[tuple[str, int], list[bytes]]]:
+    """A server that says `raw` to everybody, or what it makes of a question; its address and what it was asked."""
     asked: list[bytes] = []
     server = socket.create_server(("127.0.0.1", 0))
 
@@ -25,7 +25,7 @@ def answering(raw: bytes) -> Iterator[tuple[tuple[str, int], list[bytes]]]:
                 return
             with connection:
                 asked.append(connection.recv(65536))
-                connection.sendall(raw)
+                connection.sendall(raw(asked[-1]) if callable(raw) else raw)
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
@@ -72,20 +72,23 @@ def test_a_manifest_that_the_registry_lacks_is_none_and_a_refusal_is_an_error() 
         assert "docker login" in caught.value.hint
 
 
-def test_many_looks_go_over_one_connection() -> None:
-    raw = b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\nHTTP/1.1 404 Not Found\r\nA: b\r\n\r\nHTTP/1.1 200 OK\r\n\r\n"
-    with answering(raw) as (address, asked):
-        assert sockets.heads(address, ["/a", "/b", "/c"], headers={"Accept": "x/y"}) == [200, 404, 200]
-    assert [part.split(b"\r\n")[0] for part in asked[0].split(b"\r\n\r\n")[:-1]] == [
-        b"HEAD /a HTTP/1.1",
-        b"HEAD /b HTTP/1.1",
-        b"HEAD /c HTTP/1.1",
-    ]
-    assert asked[0].count(b"Connection: close") == 1
-    assert sockets.heads(address, []) == []
+@pytest.mark.parametrize("many", [0, 1, 3, 4, 5, 36])
+def test_many_looks_go_over_few_connections(many: int) -> None:
+    def said(question: bytes) -> bytes:
+        paths = [part.split(b" ")[1] for part in question.split(b"\r\n\r\n")[:-1]]
+        return b"".join(b"HTTP/1.1 %s X\r\nContent-Length: 7\r\n\r\n" % path[1:] for path in paths)
+
+    statuses = [200 + nth for nth in range(many)]
+    with answering(said) as (address, asked):
+        assert sockets.heads(address, [f"/{status}" for status in statuses], headers={"Accept": "x/y"}) == statuses
+    assert len(asked) == min(many, sockets.SIDE_BY_SIDE)
+    assert all(question.startswith(b"HEAD /2") for question in asked)
+    assert all(question.count(b"Connection: close") == 1 for question in asked)
+    assert sum(question.count(b"Accept: x/y\r\n") for question in asked) == many
 
 
-def test_fewer_answers_than_questions_are_an_error() -> None:
+def test_fewer_answers_than_questions_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sockets, "SIDE_BY_SIDE", 1)
     with answering(b"HTTP/1.1 200 OK\r\n\r\n") as (address, _), pytest.raises(ValueError, match="1 answers to 2"):
         sockets.heads(address, ["/a", "/b"])
 
