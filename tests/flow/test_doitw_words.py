@@ -58,6 +58,16 @@ def test_pytest_takes_any_word(checkout: Path) -> None:
     assert "called with -m pytest tests/unit -k a=b\n" in out
 
 
+@pytest.mark.parametrize("fails", ["tests/unit", "tests/e2e", "nothing"])
+def test_all_suites_run_even_if_one_fails(checkout: Path, fails: str) -> None:
+    python = checkout / ".venv/bin/python"
+    python.write_text(f'{python.read_text()}case "$*" in *{fails}*) exit 1 ;; esac\n')
+    code, out, _ = doitw(checkout, "test")
+    assert code == int(fails != "nothing")
+    suites = [word for line in out.splitlines() if "-m pytest" in line for word in line.split() if "tests/" in word]
+    assert suites == ["tests/unit", "tests/flow", "tests/docker", "tests/e2e"]
+
+
 def test_words_are_passed_on(checkout: Path) -> None:
     code, out, _ = doitw(checkout, "why", "build", "--json")
     assert code == 0
