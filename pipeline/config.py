@@ -9,15 +9,17 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from pipeline.errors import ConfigError
-from pipeline.graph.stats import StatCache
 from pipeline.models import NAME, NAME_WORDS, Cluster, CombinedImage, Common, DebianImage, Image, Pipeline
 from pipeline.nearest import likely, nearest
 from pipeline.sensible import OF_DEBIAN, Fault, Key, image_faults, mixed_faults, pipeline_faults
+
+if TYPE_CHECKING:
+    from pipeline.graph.stats import StatCache
 
 _KIND = "yaml 1"
 """What the cache calls a file's value; to be counted up when the same text comes to mean something else."""
@@ -57,7 +59,7 @@ class Source:
         return yamlfile.parse(self.file, self.name)[1]
 
 
-def load(root: Path, cache: StatCache | None = None) -> Config:
+def load(root: Path, cache: "StatCache | None" = None) -> Config:
     """Read and check the whole configuration below `root`; the cache knows files already. Raises ConfigError."""
     images = dict(_images(root, cache))
     sources = [read(root / PIPELINE, root, cache)]
@@ -71,7 +73,7 @@ def load(root: Path, cache: StatCache | None = None) -> Config:
     return Config(root, pipeline, images)
 
 
-def read(file: Path, root: Path, cache: StatCache | None = None) -> Source:
+def read(file: Path, root: Path, cache: "StatCache | None" = None) -> Source:
     """One YAML file below `root`, parsed only if the cache does not know it; a key that stands twice is an error.
 
     Raises ConfigError.
@@ -120,7 +122,7 @@ def _either(*shapes: type[Common]) -> Any:
     return {"anyOf": list(references), "$defs": definitions}
 
 
-def _images(root: Path, cache: StatCache | None) -> Iterator[tuple[str, Image]]:
+def _images(root: Path, cache: "StatCache | None") -> Iterator[tuple[str, Image]]:
     """Every folder below dockerfiles/ but hidden ones: each is an image, and is named as it."""
     for folder in _folders(root):
         where = f"{IMAGES}/{folder.name}"
@@ -151,7 +153,7 @@ def _folders(root: Path) -> list[Path]:
     return found
 
 
-def _image(root: Path, folder: Path, cache: StatCache | None) -> Image:
+def _image(root: Path, folder: Path, cache: "StatCache | None") -> Image:
     source = read(folder / "image.yaml", root, cache)
     shape = _shape(source.value)
     if shape is CombinedImage:
