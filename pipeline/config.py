@@ -7,11 +7,11 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import Struct
 
 from pipeline.errors import ConfigError
 from pipeline.models import NAME, NAME_WORDS, Cluster, CombinedImage, Common, DebianImage, Image, Pipeline
@@ -29,8 +29,7 @@ IMAGES = "dockerfiles"
 RESERVED = ("registry", "lab")  # lock:registry and lock:lab are Tandem's own
 
 
-@dataclass(frozen=True)
-class Config:
+class Config(Struct, frozen=True):
     """Everything that people decided: `images` by folder name, clusters and registry in `pipeline`."""
 
     root: Path
@@ -44,8 +43,7 @@ class Config:
         raise ConfigError(f"{PIPELINE}: no cluster is called {name!r}", hint=nearest(name, self.pipeline.clusters))
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(Struct, frozen=True):
     """One YAML file below the root, and its value."""
 
     file: Path

@@ -9,9 +9,10 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from pipeline import procs, sockets
 from pipeline.errors import HostError, TandemError
@@ -31,8 +32,7 @@ BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.c
 TARGETS = ("linux/arm64",)
 
 
-@dataclass(frozen=True)
-class Need:
+class Need(Struct, frozen=True):
     """One thing that must be there: what was found, what is wanted, and what brings it if it is not there."""
 
     name: str

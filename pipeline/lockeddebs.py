@@ -1,9 +1,10 @@
 """Locks of what is ours and no image.yaml describes: Debian packages alone, for both kinds of machine, in one file."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from pipeline.errors import ConfigError, HostError
 from pipeline.log import Log
@@ -14,8 +15,7 @@ if TYPE_CHECKING:
 ARCHITECTURES = ("amd64", "arm64")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
+class Wanted(Struct, frozen=True, kw_only=True):
     """What is locked: packages of a suite and all that they depend on, or of these only what `kept` names."""
 
     name: str

@@ -7,8 +7,9 @@ the registry wants them.
 import base64
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from pipeline import dockerconfig, sockets
 from pipeline.errors import TandemError
@@ -33,8 +34,7 @@ class Forbidden(TandemError):
     """The registry's configuration forbids what was asked for."""
 
 
-@dataclass(frozen=True)
-class Manifest:
+class Manifest(Struct, frozen=True):
     """A manifest as the registry gives it: its digest, and its JSON."""
 
     digest: str

@@ -8,15 +8,15 @@ import json
 import socket
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 SIDE_BY_SIDE = 4
 """Connections over which many things are asked for."""
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """Status code, headers (names in lower case) and body of one HTTP response."""
 
     status: int

@@ -1,6 +1,6 @@
 """`doit host`: what this machine has and lacks. Only looks; ./doitw is what installs."""
 
-from dataclasses import asdict
+from msgspec.structs import asdict
 
 from pipeline import host
 from pipeline.commands.looking import Looking, Options, none_of, say

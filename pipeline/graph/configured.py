@@ -1,16 +1,16 @@
 """How tasks follow from files: told by the project, so that an edit of these files can be told from what it changes."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from pipeline.graph.graph import Graph
 
 
-@dataclass(frozen=True, kw_only=True)
-class Configuration:
+class Configuration(Struct, frozen=True, kw_only=True):
     """Where a graph's parameters come from.
 
     `paths` are the files and folders below the checkout that hold them; `graph` makes the graph of another folder

@@ -3,8 +3,10 @@
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pipeline.graph.files import canonical
 from pipeline.graph.fingerprint import Values, fingerprint, upstream, values
@@ -29,8 +31,7 @@ class State(StrEnum):
     """A lazy task's result is known and what it made is gone: made again only if a task that reads it runs."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reason:
+class Reason(Struct, frozen=True, kw_only=True):
     """One difference: `input` is a key such as "file:dodo.py", "world:image" or "record"; None is "was not there"."""
 
     input: str
@@ -44,8 +45,7 @@ class Reason:
         return f"{self.input}: {new if self.old is None else f'{old} → {new}'}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Decision:
+class Decision(Struct, frozen=True, kw_only=True):
     """What a task would do, and why.
 
     `record` is the result that is up to date or can be restored, `compared` the one that the reasons compare with.

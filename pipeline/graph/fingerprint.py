@@ -12,8 +12,9 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from pipeline.errors import ConfigError, TandemError
 from pipeline.graph.files import canonical
@@ -31,8 +32,7 @@ PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 Values = dict[str, str]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Surroundings:
+class Surroundings(Struct, frozen=True, kw_only=True):
     """What inputs are looked up in. `env` is asked for one variable at a time; None is unset."""
 
     root: Path

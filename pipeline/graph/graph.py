@@ -1,9 +1,10 @@
 """All tasks of a project, and where their results are kept: what every command starts from."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from pipeline.errors import ConfigError
 from pipeline.graph.files import folder_name

@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
+
+from msgspec import Struct
 
 from pipeline.errors import Cancelled, Exit, TandemError
 from pipeline.graph.decide import Reason
@@ -32,8 +33,7 @@ class End(StrEnum):
     LATER = "later"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
+class Outcome(Struct, frozen=True, kw_only=True):
     """How one task ended.
 
     `traceback` is set for a bug only; `log` and `tail` (its last lines, before the error) if the task did something.

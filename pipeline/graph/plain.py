@@ -2,12 +2,12 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from doit.dependency import Dependency
 from doit.exceptions import BaseFail, TaskFailed
 from doit.task import Stream
+from msgspec.structs import replace
 
 from pipeline.errors import TandemError
 from pipeline.graph.nodb import NoDB

@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from pipeline.errors import HostError
 from pipeline.graph.files import folder_name, not_writable, point, write_whole
@@ -14,8 +15,7 @@ SCHEMA = 1
 LATEST = "latest"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Record:
+class Record(Struct, frozen=True, kw_only=True):
     """From which inputs a task made which outputs; `inputs` has each input's value by key, for comparison."""
 
     task: str

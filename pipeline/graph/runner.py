@@ -6,8 +6,10 @@ import time
 import traceback
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from pipeline.errors import TandemError
 from pipeline.graph import sharing

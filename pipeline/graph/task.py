@@ -1,8 +1,9 @@
 """What a task is: the one place where it names its inputs, its upstream and its claims on the world."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from pipeline.log import Log
 
@@ -13,8 +14,7 @@ Outputs = dict[str, Json]
 """What a task hands on. No times and no path of the checkout's own location: its hash is the result's identity."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Inputs:
+class Inputs(Struct, frozen=True, kw_only=True):
     """Everything that decides a task's result, apart from its upstream.
 
     `files` are globs below the checkout's root (`**` for any depth); a literal that is missing counts as
@@ -31,16 +31,14 @@ class Inputs:
     code: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Claim:
+class Claim(Struct, frozen=True, kw_only=True):
     """Something that a record says of the world, checked over sockets or by stat."""
 
     kind: str
     what: Mapping[str, Json]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Run:
+class Run(Struct, frozen=True, kw_only=True):
     """What a running task is handed. `scratch` is an empty folder of its own, removed afterwards."""
 
     log: Log
@@ -49,8 +47,7 @@ class Run:
     scratch: Path
 
 
-@dataclass(frozen=True, kw_only=True)
-class Task:
+class Task(Struct, frozen=True, kw_only=True):
     """One node of the graph.
 
     `needs` are upstream tasks whose outputs' digest is an input; `after` is order only. `restore` makes an

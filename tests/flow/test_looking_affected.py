@@ -31,7 +31,7 @@ def test_an_edited_file_touches_the_task_that_declares_it_and_what_is_downstream
 
 COMMITTED = """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 GRAPH.tasks["first:x"] = replace(GRAPH.tasks["first:x"], commits=("made.lock",))
 """

@@ -1,10 +1,10 @@
 """The project's own graph: what a bare kind means, what needs an engine, and how locks are made by default."""
 
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from pipeline import config, image_tasks, tasks
 from pipeline.config import Config
