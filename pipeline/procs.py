@@ -144,6 +144,8 @@ def _start(
         raise HostError(f"{argv[0]} is not installed", hint="./doitw host says what is missing") from error
     with _lock:
         _live.add(process)
+    if _cancelled.is_set() and not tidying:
+        _kill(process)  # cancel() may have come while it was being started, and not have known of it
     return process
 
 

@@ -5,7 +5,7 @@ import queue
 import signal
 import threading
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
@@ -18,6 +18,8 @@ from pipeline.graph.seam import graph_of
 from pipeline.procs import cancel
 
 HOLD_ON = "hold on"
+HEARD_WITHIN = 0.5
+"""Seconds after which a signal is heard at the latest."""
 SHOW_CURSOR = b"\x1b[?25h"
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 STATUS = {End.SKIPPED: "up-to-date", End.LATER: "up-to-date", End.FAILED: "failure", End.BLOCKED: "failure"}
@@ -108,7 +110,7 @@ class Schedule:
 
     def _wait(self) -> Any:
         """The next task that ends, or None if a signal came instead."""
-        item = self._ended.get()
+        item = self._next()
         if item is None:
             cancel()
             return None
@@ -116,6 +118,12 @@ class Schedule:
         node, outcome = item
         self._end(node, outcome)
         return node
+
+    def _next(self) -> tuple[Any, Outcome] | None:
+        # Not in one wait: a signal that comes when Python has looked for one last, and does not wait yet, ends no wait.
+        while True:
+            with suppress(queue.Empty):
+                return self._ended.get(timeout=HEARD_WITHIN)
 
     def _end(self, node: Any, outcome: Outcome) -> None:
         for one in (*outcome.before, outcome):

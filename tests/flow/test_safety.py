@@ -4,12 +4,17 @@ import json
 import random
 import shutil
 import signal
+import subprocess  # one of its calls is made to last
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from pipeline import procs
+from pipeline.errors import Cancelled
+from pipeline.log import NullLog
 from tests.flow.project import ALL, Project, ended, wait_for
 
 SKIPPED = dict.fromkeys(ALL, "skipped")
@@ -86,6 +91,22 @@ def test_an_interrupt_ends_parallel_tasks_too(project: Project) -> None:
     assert ended(process, within=10).code == 130
     assert project.outcomes() == {"first:x": "failed", "other:x": "failed"}
     assert "cleaned up" in project.happened()
+
+
+def test_a_program_that_is_being_started_when_the_run_is_interrupted_ends_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted(subprocess.Popen[str]):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            procs.cancel()
+
+    monkeypatch.setattr(subprocess, "Popen", Interrupted)
+    start = time.monotonic()
+    try:
+        with pytest.raises(Cancelled):
+            procs.run(["sleep", "30"], log=NullLog())
+    finally:
+        procs.resume()
+    assert time.monotonic() - start < 20
 
 
 def test_a_long_wait_of_a_stage_ends_when_the_run_is_interrupted(project: Project) -> None:
