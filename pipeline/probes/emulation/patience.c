@@ -2,8 +2,7 @@
  *
  * A compiled graph of Ray waits for its channels by sched_yield, a waiter for each rank, as long as a cluster is up. A
  * machine with a processor to spare does not notice; where two nodes share the two processors of one machine with the
- * ranks that they wait for, nothing else gets on. So who yields many times in a row sleeps for a moment, and longer
- * once nothing has come for seconds.
+ * ranks that they wait for, nothing else gets on. So who yields many times in a row sleeps for a moment.
  *
  * Built and preloaded in a node's container, only where an emulator runs it; never part of an image.
  */
@@ -15,8 +14,6 @@
 static const unsigned FREE = 100;      /* yields in a row: locks that are held for a moment spin less */
 static const long APART_NS = 5000000;  /* yields this far apart are not in a row */
 static const long NAP_NS = 1000000;
-static const unsigned IDLE = 2000;     /* some seconds of naps */
-static const long IDLE_NAP_NS = 5000000;
 
 static long since(const struct timespec *then, const struct timespec *now) {
     return (now->tv_sec - then->tv_sec) * 1000000000L + now->tv_nsec - then->tv_nsec;
@@ -25,7 +22,7 @@ static long since(const struct timespec *then, const struct timespec *now) {
 int sched_yield(void) {
     static __thread struct timespec last;
     static __thread unsigned in_a_row;
-    struct timespec nap = {0, NAP_NS};
+    const struct timespec nap = {0, NAP_NS};
     struct timespec now;
 
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -33,8 +30,6 @@ int sched_yield(void) {
     last = now;
     if (in_a_row < FREE)
         return (int)syscall(SYS_sched_yield);
-    if (in_a_row > IDLE)
-        nap.tv_nsec = IDLE_NAP_NS;
     nanosleep(&nap, NULL);
     clock_gettime(CLOCK_MONOTONIC, &last);
     return 0;
