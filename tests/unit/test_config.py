@@ -137,6 +137,11 @@ def test_what_is_known_is_not_parsed_again(root: Path, monkeypatch: pytest.Monke
     with monkeypatch.context() as patch:
         patch.setattr(yamlfile, "parse", lambda *_: pytest.fail("parsed again"))
         assert config.load(root, StatCache(file)) == found
+    for damaged in ("{", 7, ["x"], None, ""):
+        known = json.loads(file.read_text())
+        known["known"] = {key: [stat, damaged] for key, (stat, _) in known["known"].items()}
+        (root / "damaged.json").write_text(json.dumps(known))
+        assert config.load(root, StatCache(root / "damaged.json")) == found
     (root / "pipeline.yaml").write_text(PIPELINE.replace("8000", "18000"))
     assert config.load(root, StatCache(file)).cluster("local").serve.port == 18000
 
