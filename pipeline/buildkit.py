@@ -94,23 +94,28 @@ def _follow(lines: Iterator[str], running: Path, log: Log, size: int, within: fl
     threading.Thread(target=_read, args=(lines, inbox), daemon=True).start()
     began = since = time.monotonic()
     doing = "BuildKit"
-    while True:
-        try:
-            line = inbox.get(timeout=1)
-        except queue.Empty:
-            log.progress(doing, time.monotonic() - since, None, "s")
-        else:
-            if line is None:
-                return
-            if isinstance(line, BaseException):
-                raise line
-            doing, since = tell(line.rstrip(), doing, log, size), time.monotonic()
-        if procs.cancelled():
-            _end(running)
-            raise Cancelled("interrupted")
-        if time.monotonic() - began > within:
-            _end(running)
-            raise TandemError(f"BuildKit did not end within {within:g} s, last at: {doing}")
+    ended = False
+    try:
+        while True:
+            try:
+                line = inbox.get(timeout=1)
+            except queue.Empty:
+                log.progress(doing, time.monotonic() - since, None, "s")
+            else:
+                if line is None or isinstance(line, BaseException):
+                    ended = True
+                if line is None:
+                    return
+                if isinstance(line, BaseException):
+                    raise line
+                doing, since = tell(line.rstrip(), doing, log, size), time.monotonic()
+            if procs.cancelled():
+                raise Cancelled("interrupted")
+            if time.monotonic() - began > within:
+                raise TandemError(f"BuildKit did not end within {within:g} s, last at: {doing}")
+    finally:
+        if not ended:
+            _end(running)  # also when the log raises Cancelled
 
 
 def _read(lines: Iterator[str], inbox: "queue.Queue[str | BaseException | None]") -> None:
@@ -135,8 +140,13 @@ def tell(line: str, doing: str, log: Log, size: int) -> str:
 
 
 def _end(running: Path) -> None:
-    with suppress(OSError, ValueError):
-        os.kill(int(running.read_text(encoding="utf-8")), signal.SIGTERM)
+    for _ in range(20):  # it may be about to write its id
+        with suppress(ValueError, FileNotFoundError):
+            pid = int(running.read_text(encoding="utf-8"))
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+            return
+        time.sleep(0.1)
 
 
 def explained(stderr: str, tag: str) -> TandemError:

@@ -11,7 +11,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,6 +46,7 @@ APT_GET = (
     *("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q"),
     *(word for option in APT_OPTIONS for word in ("-o", option)),
 )
+REPAIR = ("dpkg", "--configure", "-a")
 PATIENCE = 600  # seconds for another apt to end
 FORBIDDEN = "TANDEM_NO_HOST_SETUP"
 HANDED_ON = ("BUILDX_CONFIG", "http_proxy", "https_proxy", "no_proxy")
@@ -224,10 +225,17 @@ def _run(command: Command, log: Log) -> None:
         procs.capture(command.argv, stdin=command.stdin)
         return
     deadline = time.monotonic() + PATIENCE
+    repaired = False
     while True:
         try:
             procs.run(command.argv, log=log)
         except procs.ProgramError as error:
+            if not repaired and " ".join(REPAIR) in error.output:
+                log.line("an installation was interrupted; dpkg ends it first")
+                repaired = True
+                with suppress(procs.ProgramError):  # what was only half unpacked, apt unpacks again
+                    procs.run(("env", "DEBIAN_FRONTEND=noninteractive", *REPAIR), log=log)
+                continue
             # A new machine's own daily apt run; apt itself waits for dpkg's lock only.
             if "Could not get lock" not in error.output or time.monotonic() > deadline:
                 raise HostError(str(error)) from error

@@ -131,7 +131,8 @@ def standing(root: Path, store: str, log: Log, *, registry: str = "") -> Iterato
             else:
                 os.environ["PATH"] = before
             if not there:
-                _clear(root)
+                with procs.uninterrupted():
+                    _clear(root)
 
 
 def identity(root: Path) -> str:
@@ -166,7 +167,8 @@ def _up(root: Path, log: Log, store: str, count: int, registry: str) -> tuple[Ma
         return _answering(root, ssh, registry, log)
     except BaseException:
         log.line("the lab is taken down again")
-        _clear(root)
+        with procs.uninterrupted():
+            _clear(root)
         raise
 
 

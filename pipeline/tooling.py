@@ -41,10 +41,14 @@ DOIT = """\
 #!/bin/sh
 '''exec' "${0%/*}/python" "$0" "$@"
 '''
-try:
-    import os
-    import sys
+import os
+import signal
+import sys
 
+try:
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, signal.default_int_handler)
     from doit.__main__ import main
 
     os.environ.setdefault("TANDEM_CWD", os.getcwd())
@@ -61,6 +65,9 @@ try:
     sys.exit(main())
 except KeyboardInterrupt:
     raise SystemExit(130) from None  # while it starts; a command says more
+finally:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # it has ended
 """
 
 
@@ -258,7 +265,7 @@ def ended(act: Callable[[Log], None]) -> int:
     """The exit code of a piece of set-up, whose failures are worded here: there is no doit yet."""
     printer = Printer()
     try:
-        with printer.alive():
+        with procs.interruptible(), printer.alive():
             act(printer)
     except TandemError as error:
         print(f"ERROR: {error}" + (f"\nhint: {error.hint}" if error.hint else ""), file=sys.stderr)

@@ -2,13 +2,9 @@
 
 import getopt
 import io
-import signal
 import sys
-import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from types import FrameType
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from doit import doit_cmd
@@ -17,6 +13,7 @@ from doit.exceptions import InvalidCommand, InvalidDodoFile, InvalidTask
 
 from pipeline.errors import ConfigError, Exit, TandemError
 from pipeline.graph.files import of_the_disk
+from pipeline.procs import interruptible
 
 
 def worded(act: Callable[[], int]) -> int:
@@ -31,7 +28,7 @@ def worded(act: Callable[[], int]) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        with _interruptible():
+        with interruptible():
             return act()
     except BrokenPipeError:
         raise
@@ -48,25 +45,6 @@ def worded(act: Callable[[], int]) -> int:
             return refuse(known)
         sys.stderr.write(f"this is a bug:\n{traceback.format_exc()}")
         return Exit.BUG
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Have SIGTERM and SIGHUP end what is done here as Ctrl-C does, tidied up; one that is ignored stays so."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    ours = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) == signal.SIG_DFL]
-    if threading.current_thread() is not threading.main_thread():
-        ours = []
-    for number in ours:
-        signal.signal(number, interrupt)
-    try:
-        yield
-    finally:
-        for number in ours:
-            signal.signal(number, signal.SIG_DFL)
 
 
 def refuse(error: TandemError) -> int:

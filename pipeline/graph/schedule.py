@@ -15,7 +15,7 @@ from pipeline.graph.output import Screen
 from pipeline.graph.plain import attempt
 from pipeline.graph.runner import Runner
 from pipeline.graph.seam import graph_of
-from pipeline.procs import cancel
+from pipeline.procs import cancel, kill
 
 HOLD_ON = "hold on"
 HEARD_WITHIN = 0.5
@@ -85,9 +85,10 @@ class Schedule:
             node.run_status = "successful"
             return False
         node.run_status = "run"
-        self._running += 1
+        runner = self._runner(task)
         # A daemon: a second signal must be able to leave without it.
-        threading.Thread(target=self._work, args=(node, tasks, self._runner(task)), name=task.name, daemon=True).start()
+        threading.Thread(target=self._work, args=(node, tasks, runner), name=task.name, daemon=True).start()
+        self._running += 1  # not before: what never began is not waited for
         return True
 
     def _runner(self, task: Any) -> Runner | None:
@@ -148,6 +149,7 @@ class Schedule:
     def _interrupt(self, _number: int, _frame: FrameType | None) -> None:
         if self.interrupted:
             # The second time: leave at once. What is on the disk is whole at any moment.
+            kill()
             if os.isatty(1):
                 os.write(1, SHOW_CURSOR)
             os._exit(Exit.INTERRUPTED)
