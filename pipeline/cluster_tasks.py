@@ -142,7 +142,11 @@ def _reference(config: Config, name: str, cluster: Cluster) -> Task:
         doc=f"what one rank of {cluster.image} answers",
         inputs=Inputs(
             files=(PROBES, EMULATION),
-            params={"serve": _hidden(cluster.serve), "accelerators": cluster.accelerators},
+            # It is asked at a port of its own.
+            params={
+                "serve": {key: value for key, value in _hidden(cluster.serve).items() if key != "port"},
+                "accelerators": cluster.accelerators,
+            },
             tools=(_emulator(config, cluster),),
             code=("pipeline.deploy",),
         ),

@@ -135,18 +135,18 @@ def readable(origin: str, requirements: Iterable[str], constraints: Iterable[str
     from packaging.requirements import InvalidRequirement, Requirement
 
     for key, given in (("requirements", requirements), ("constraints", constraints)):
-        for item in given:
+        for nth, item in enumerate(given):
             try:
                 direct = Requirement(item).url
             except InvalidRequirement as error:
                 why = str(error).splitlines()[0]
                 raise ConfigError(
-                    f"{origin}: python.{key}: {item!r} cannot be read: {why}",
+                    f"{origin}: python.{key}[{nth}]: {item!r} cannot be read: {why}",
                     hint="a name, extras and versions, as in ray[default]>=2.50",
                 ) from error
             if direct:
                 raise ConfigError(
-                    f"{origin}: python.{key}: {item!r} names an address, which a lock does not keep",
+                    f"{origin}: python.{key}[{nth}]: {item!r} names an address, which a lock does not keep",
                     hint="a name and versions; UV_INDEX or uv.toml can name the index that has it",
                 )
 

@@ -12,6 +12,7 @@ from pipeline.errors import ConfigError
 from pipeline.sensible import Key
 
 _SAFE: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+SHOWN = 60
 _BOOL = "tag:yaml.org,2002:bool"
 _SPELLED_ANEW = tuple(f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "int", "float"))
 
@@ -34,14 +35,15 @@ def parse(file: Path, name: str) -> tuple[Any, Mapping[Key, int]]:
     `name` is what messages call the file. Raises OSError, or ConfigError for what is no plain file of valid YAML.
     """
     lines: dict[Key, int] = {}
+    text = ""
     try:
         if not stat.S_ISREG(file.stat().st_mode):
             raise ConfigError(f"{name}: it is no plain file", hint="put one there, or a link to one")
-        data = file.read_bytes()
-        text = data.decode()
+        text = file.read_bytes().decode()
         node = yaml.compose(text, Loader=_Loader)
         if node is not None:
             _index(node, (), lines, name)
+            _refuse_odd(node, name)
         value = yaml.load(text, Loader=_Loader)
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
@@ -50,6 +52,8 @@ def parse(file: Path, name: str) -> tuple[Any, Mapping[Key, int]]:
         mark = error.problem_mark or error.context_mark
         where = f"{name}:{mark.line + 1}" if mark else name
         hint = "look at brackets, quotes and indentation there and in the line above"
+        if mark and "\t" in "".join(text.splitlines()[mark.line : mark.line + 1]):
+            hint = "YAML is indented by spaces, and there is a tab in the line"
         raise ConfigError(f"{where}: not valid YAML: {error.problem or error.context}", hint=hint) from error
     except RecursionError as error:
         raise ConfigError(f"{name}: nested too deeply", hint="an alias (*name) inside its own anchor?") from error
@@ -57,6 +61,27 @@ def parse(file: Path, name: str) -> tuple[Any, Mapping[Key, int]]:
         said = " ".join(str(error).split())
         raise ConfigError(f"{name}: not valid YAML: {said}", hint="put dates and odd text in quotes") from error
     return {} if value is None else value, lines
+
+
+def _refuse_odd(node: yaml.Node, name: str) -> None:
+    """Raise ConfigError for the first scalar whose text is no value of its kind, such as the date 2026-02-30."""
+    if isinstance(node, yaml.ScalarNode):
+        try:
+            _Loader("").construct_object(node)
+        # What PyYAML's constructors raise for text that their tag does not fit.
+        except (ValueError, LookupError, AttributeError, TypeError, OverflowError) as error:
+            kind = node.tag.rpartition(":")[2]
+            raise ConfigError(
+                f"{name}:{node.start_mark.line + 1}: {node.value[:SHOWN]!r} is no {kind}",
+                hint="put it in quotes if it is text",
+            ) from error
+    elif isinstance(node, yaml.SequenceNode):
+        for one in node.value:
+            _refuse_odd(one, name)
+    elif isinstance(node, yaml.MappingNode):
+        for pair in node.value:
+            for one in pair:
+                _refuse_odd(one, name)
 
 
 def _index(node: yaml.Node, key: Key, lines: dict[Key, int], file: str) -> None:

@@ -130,7 +130,11 @@ class Run(cmd_run.Run):  # type: ignore[misc]  # doit has no annotations
         if graph is None or not self.sel_tasks:
             return self.sel_tasks  # type: ignore[no-any-return]  # doit has no annotations
         plain = {task.name for task in self.task_list if graph_of(task) is None and not task.has_subtask}
-        return [name for word in self.sel_tasks for name in ([word] if word in plain else resolve(graph, [word]))]
+        return [
+            name
+            for word in self.sel_tasks
+            for name in ([word] if word in plain else resolve(graph, [word], commands=self.loader.cmd_names))
+        ]
 
     def _finish(
         self, control: Any, outcomes: list[Outcome], shown: Screen, code: Exit, started: float, seconds: float

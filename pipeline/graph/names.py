@@ -8,19 +8,20 @@ from pipeline.graph.globs import is_pattern
 from pipeline.graph.graph import Graph
 
 
-def resolve(graph: Graph, words: Iterable[str]) -> list[str]:
+def resolve(graph: Graph, words: Iterable[str], *, commands: Iterable[str] = ()) -> list[str]:
     """The tasks that words mean, each once, in the order in which they were named.
 
     A word is a task (`build:cpu`), a kind of task (`build`: the kind's default, or all of the kind if it has none), or
-    a pattern (`build:*`). Raises ConfigError, with the nearest right word, for one that means nothing.
+    a pattern (`build:*`). Raises ConfigError, with the nearest right word, for one that means nothing; it may
+    have been meant as one of the `commands`.
     """
     found: dict[str, None] = {}
     for word in words:
-        found.update(dict.fromkeys(_meant(graph, word)))
+        found.update(dict.fromkeys(_meant(graph, word, commands)))
     return list(found)
 
 
-def _meant(graph: Graph, word: str) -> list[str]:
+def _meant(graph: Graph, word: str, commands: Iterable[str]) -> list[str]:
     if word in graph.tasks:
         return [word]
     if word in graph.defaults:
@@ -33,4 +34,4 @@ def _meant(graph: Graph, word: str) -> list[str]:
     if is_pattern(word):
         raise ConfigError(f"no task is called like {word!r}", hint=f"tasks: {', '.join(graph.tasks)}")
     kinds = {name.partition(":")[0] for name in graph.tasks}
-    raise ConfigError(f"{word!r} is not a task", hint=nearest(word, {*graph.tasks, *kinds}))
+    raise ConfigError(f"{word!r} is not a task", hint=nearest(word, {*graph.tasks, *kinds, *commands}))

@@ -22,7 +22,7 @@ from pipeline.graph.files import write_whole
 from pipeline.graph.locks import locked
 from pipeline.procs import cancelled
 
-SCHEMA = 1
+SCHEMA = 2
 TICK_NS = 20_000_000
 """Timestamps come from a clock that the kernel moves on every 1 to 10 ms: two writes may share one."""
 COARSE_NS = 2_000_000_000
@@ -112,7 +112,7 @@ class StatCache:
         with suppress(HostError, BlockingIOError), locked(self._file.with_suffix(".lock"), wait=wait):
             self._known = _there(self._load() | new)
             text = json.dumps({"schema": SCHEMA, "known": self._known}, separators=(",", ":"))
-            write_whole(self._file, text, sync=False)
+            write_whole(self._file, f"{_sum(text.encode())}\n{text}", sync=False)
 
     def _lookup(self, key: str) -> Known | None:
         known = self._raw(key)
@@ -126,13 +126,16 @@ class StatCache:
         return self._new.get(key) or self._known.get(key)
 
     def _load(self) -> dict[str, Known]:
+        # It only saves work: what is damaged, or not understood, is found again.
         try:
-            found = json.loads(self._file.read_bytes())
-        except (OSError, ValueError):
+            checksum, _, text = self._file.read_bytes().partition(b"\n")
+        except OSError:
             return {}
-        # It only saves work: what is not understood is found again.
-        known = found.get("known") if isinstance(found, dict) and found.get("schema") == SCHEMA else None
-        return known if isinstance(known, dict) else {}
+        if checksum.decode("latin-1") != _sum(text):
+            return {}
+        found = json.loads(text)
+        known: dict[str, Known] = found["known"] if found["schema"] == SCHEMA else {}
+        return known
 
     def _find(self, key: str, name: str, find: Callable[[str], str]) -> str:
         for _ in range(TRIES):
@@ -157,6 +160,10 @@ class StatCache:
             time.sleep(TICK_NS / 1e9)
             now = self._now()
         return now
+
+
+def _sum(text: bytes) -> str:
+    return hashlib.sha256(text).hexdigest()
 
 
 def _there(known: dict[str, Known]) -> dict[str, Known]:

@@ -204,6 +204,10 @@ def test_an_unknown_task_is_one_message_with_the_nearest_name(project: Looking, 
     assert project.refusal(command, "secnd:*", code=3).startswith("no task is called like 'secnd:*'\n")
 
 
+def test_a_mistyped_command_gets_the_nearest_name(project: Looking) -> None:
+    assert project.refusal("statsu", code=3) == "'statsu' is not a task\nhint: did you mean 'status'?\n"
+
+
 @pytest.mark.parametrize("command", ["why", "status", "plan", "affected", "graph", "log", "forget", "gc", "schemas"])
 def test_a_wrong_option_is_one_message_and_exit_code_3(project: Looking, command: str) -> None:
     said = project.refusal(command, "--nosuch", code=3)

@@ -110,7 +110,14 @@ def test_what_is_written_is_what_is_read(root: Path) -> None:
         (IN_IMAGE, "files: files", "aliases: [{name: ../x}]", "aliases[0].name: '../x'", ""),
         (IN_IMAGE, '"3.13"', '"3.13"\n  cutoff: "2026-02-30"', "image.yaml:4: python.cutoff: '2026-02-30'", "2026"),
         (IN_IMAGE, '"3.13"', '"3.13"\n  cutoff: 2026-02-20', "python.cutoff: 2026-02-20 is not text", "quotes"),
-        (IN_IMAGE, '"3.13"', '"3.13"\n  cutoff: 2026-02-30', "cpu/image.yaml: not valid YAML", "quotes"),
+        (IN_IMAGE, '"3.13"', '"3.13"\n  cutoff: 2026-02-30', "image.yaml:4: '2026-02-30' is no timestamp", "quotes"),
+        (IN_IMAGE, '"3.13"', "!!bool x", "cpu/image.yaml:3: 'x' is no bool", "quotes"),
+        (IN_IMAGE, '"3.13"', '!!int ""', "cpu/image.yaml:3: '' is no int", "quotes"),
+        (IN_IMAGE, '"3.13"', "!!timestamp x", "cpu/image.yaml:3: 'x' is no timestamp", "quotes"),
+        (IN_IMAGE, '"3.13"', "0x_", "cpu/image.yaml:3: '0x_' is no int", "quotes"),
+        (IN_IMAGE, "python:", "!!float '': 1\npython:", "cpu/image.yaml:2: '' is no float", "quotes"),
+        (IN_IMAGE, "  requirements", "\trequirements", "cpu/image.yaml:4: not valid YAML", "tab"),
+        ("pipeline.yaml", "    image: cpu", "\timage: cpu", "pipeline.yaml:5: not valid YAML", "tab"),
         (IN_IMAGE, '"3.13"', "3.13", "dockerfiles/cpu/image.yaml:3: python.version", "quotes"),
         (IN_IMAGE, "debian:", "debain:", "dockerfiles/cpu/image.yaml:1: base.debain", "'debian'"),
         (IN_IMAGE, "files: files", "files: fils", "cpu/image.yaml:5: files", "dockerfiles/cpu/"),
@@ -137,10 +144,9 @@ def test_what_is_known_is_not_parsed_again(root: Path, monkeypatch: pytest.Monke
     with monkeypatch.context() as patch:
         patch.setattr(yamlfile, "parse", lambda *_: pytest.fail("parsed again"))
         assert config.load(root, StatCache(file)) == found
-    for damaged in ("{", 7, ["x"], None, ""):
-        known = json.loads(file.read_text())
-        known["known"] = {key: [stat, damaged] for key, (stat, _) in known["known"].items()}
-        (root / "damaged.json").write_text(json.dumps(known))
+    for old, new in (("8000", "8001"), ("known", "kn"), ("trixie", ""), ('"schema":2', '"schema":1'), ("{", "[")):
+        assert old in file.read_text()
+        (root / "damaged.json").write_text(file.read_text().replace(old, new, 1))
         assert config.load(root, StatCache(root / "damaged.json")) == found
     (root / "pipeline.yaml").write_text(PIPELINE.replace("8000", "18000"))
     assert config.load(root, StatCache(file)).cluster("local").serve.port == 18000

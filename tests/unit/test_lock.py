@@ -210,7 +210,7 @@ def test_what_is_no_requirement_is_refused_before_anything_runs(item: str) -> No
         origin="image.yaml",
         pins={},
     )
-    with pytest.raises(ConfigError, match=r"image\.yaml: python\.requirements: "):
+    with pytest.raises(ConfigError, match=r"image\.yaml: python\.requirements\[0\]: "):
         resolve.wheels(asked, NullLog())
 
 
