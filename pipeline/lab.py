@@ -10,6 +10,7 @@ import math
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -281,16 +282,28 @@ def _alone(root: Path, log: Log | None = None) -> Iterator[None]:
         raise HostError(f"{path}: cannot be written: {error.strerror}", hint=hint) from error
     try:
         if not _locks(handle):
-            busy = f"the lab of this checkout is in use by process {path.read_text(encoding='utf-8') or 'unknown'}"
+            busy = f"the lab of this checkout is in use by process {_holder(path)}"
             if log is None:
                 raise BusyError(busy, hint="wait for its end, or end it")
             announce(log, f"waiting: {busy}")
             wait_until(partial(_locks, handle), what="waiting for the lab", within=math.inf, every=0.2, log=log)
         os.ftruncate(handle, 0)
         os.pwrite(handle, str(os.getpid()).encode(), 0)
-        yield
+        try:
+            yield
+        finally:
+            os.ftruncate(handle, 0)
     finally:
         os.close(handle)
+
+
+def _holder(path: Path) -> str:
+    """Who holds the lock; it is about to write that down if it has not."""
+    for _ in range(20):
+        if holder := path.read_text(encoding="utf-8"):
+            return holder
+        time.sleep(0.01)
+    return "unknown"
 
 
 def _locks(handle: int) -> bool:
