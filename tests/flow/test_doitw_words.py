@@ -64,6 +64,7 @@ def test_all_suites_run_even_if_one_fails(checkout: Path, fails: str) -> None:
     python.write_text(f'{python.read_text()}case "$*" in *{fails}*) exit 1 ;; esac\n')
     code, out, _ = doitw(checkout, "test")
     assert code == int(fails != "nothing")
+    assert "bin/doit" not in out
     suites = [word for line in out.splitlines() if "-m pytest" in line for word in line.split() if "tests/" in word]
     assert suites == ["tests/unit", "tests/flow", "tests/docker", "tests/e2e"]
 
