@@ -102,8 +102,7 @@ def _follow(lines: Iterator[str], running: Path, log: Log, size: int, within: fl
             except queue.Empty:
                 log.progress(doing, time.monotonic() - since, None, "s")
             else:
-                if line is None or isinstance(line, BaseException):
-                    ended = True
+                ended = line is None or isinstance(line, BaseException)
                 if line is None:
                     return
                 if isinstance(line, BaseException):

@@ -79,17 +79,10 @@ def read(file: Path, root: Path, cache: "StatCache | None" = None) -> Source:
     name = file.relative_to(root).as_posix()
     try:
         known = cache.fact(_KIND, file, lambda _: _plain(file, name)) if cache else ""
-        value = _known(known) or _parsed(file, name)
+        value = json.loads(known) if known else _parsed(file, name)
     except OSError as error:
         raise _unreadable(name, file, error) from error
     return Source(file, name, value)
-
-
-def _known(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (TypeError, ValueError):  # nothing is known, or the cache is damaged
-        return None
 
 
 def _parsed(file: Path, name: str) -> Any:

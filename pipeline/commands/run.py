@@ -2,7 +2,6 @@
 
 import os
 import re
-import signal
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -79,8 +78,6 @@ class Run(cmd_run.Run):  # type: ignore[misc]  # doit has no annotations
 
     def execute(self, params: Any, args: Sequence[str]) -> int:
         """Read dodo.py and run; every failure is worded here, and its exit code returned."""
-        # Until tasks run, being told to end is the same from a terminal and from a service manager.
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
         return worded(lambda: int(super(Run, self).execute(params, args)))
 
     def _execute(

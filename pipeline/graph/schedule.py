@@ -15,13 +15,12 @@ from pipeline.graph.output import Screen
 from pipeline.graph.plain import attempt
 from pipeline.graph.runner import Runner
 from pipeline.graph.seam import graph_of
-from pipeline.procs import cancel, kill
+from pipeline.procs import SIGNALS, cancel, kill
 
 HOLD_ON = "hold on"
 HEARD_WITHIN = 0.5
 """Seconds after which a signal is heard at the latest."""
 SHOW_CURSOR = b"\x1b[?25h"
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 STATUS = {End.SKIPPED: "up-to-date", End.LATER: "up-to-date", End.FAILED: "failure", End.BLOCKED: "failure"}
 
 
