@@ -73,7 +73,7 @@ def _refuse_odd(node: yaml.Node, name: str) -> None:
             kind = node.tag.rpartition(":")[2]
             raise ConfigError(
                 f"{name}:{node.start_mark.line + 1}: {node.value[:SHOWN]!r} is no {kind}",
-                hint="put it in quotes if it is text",
+                hint="put it in quotes if it is text, without a tag (!!…) before it",
             ) from error
     elif isinstance(node, yaml.SequenceNode):
         for one in node.value:
