@@ -70,6 +70,22 @@ def container(endpoint: str, name: str) -> Any:
     return look(endpoint, f"/containers/{quote(name, safe='')}/json")
 
 
+def images(client: "DockerClient") -> list[Any]:
+    """The engine's descriptions of its images. Raises docker's NotFound if the list fails five times.
+
+    The engine asks for each image after it has listed them, and answers 404 if one is gone by then; the SDK's own
+    `images.list()` asks a third time.
+    """
+    from docker.errors import NotFound
+    from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
+
+    again = retry_if_exception_type(NotFound)
+    found: list[Any] = Retrying(retry=again, stop=stop_after_attempt(5), wait=wait_random(0, 0.2), reraise=True)(
+        client.api.images
+    )
+    return found
+
+
 def rename(digest: str, old: str, new: str) -> None:
     """Give an image of the local store another name:tag in place of one that it has."""
     images = client().images

@@ -68,7 +68,7 @@ def stop(address: str, *, volume: bool = False) -> None:
 
     client = engine.client()
     name = container_name(address)
-    for found in client.containers.list(all=True, filters={"name": f"^{name}$"}):
+    for found in client.containers.list(all=True, filters={"name": f"^{name}$"}, ignore_removed=True):
         found.remove(force=True, v=False)
     if volume:
         try:
@@ -119,7 +119,7 @@ def _start(name: str, image: str, address: str, log: Log) -> None:
     host, _, port = address.rpartition(":")
     listens = "127.0.0.1" if host == "localhost" else host.strip("[]")
     published = {"5000/tcp": [{"HostIp": listens, "HostPort": port}]}
-    for old in client.containers.list(all=True, filters={"name": f"^{name}$"}):
+    for old in client.containers.list(all=True, filters={"name": f"^{name}$"}, ignore_removed=True):
         right = old.labels.get("tandem.image") == image and old.attrs["HostConfig"]["PortBindings"] == published
         if old.status == "running" and right:
             return
@@ -137,7 +137,7 @@ def _start(name: str, image: str, address: str, log: Log) -> None:
             restart_policy=again,
         )
     except APIError as error:
-        for left in client.containers.list(all=True, filters={"name": f"^{name}$"}):
+        for left in client.containers.list(all=True, filters={"name": f"^{name}$"}, ignore_removed=True):
             left.remove(force=True, v=True)
         raise TandemError(
             f"the registry cannot be started at {address}: {error.explanation}",

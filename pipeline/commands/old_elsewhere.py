@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pipeline import config, registry
+from pipeline import config, engine, registry
 from pipeline.commands.old_images import old_among
 from pipeline.commands.old_manifests import collect, old_manifests, old_shared
 from pipeline.commands.places import connected
@@ -73,7 +73,7 @@ def _look(endpoints: set[str]) -> tuple[dict[str, tuple[Any, Any]], list[str]]:
     for endpoint in sorted(endpoints):
         try:
             with connected(endpoint, within=WITHIN) as client:
-                there[endpoint] = client.api.images(), client.api.containers(all=True)
+                there[endpoint] = engine.images(client), client.api.containers(all=True)
         except TandemError as error:
             notes.append(f"{endpoint} is left alone: {error}")
     return there, notes

@@ -14,9 +14,8 @@ PREFIX = "tandem/"
 
 def old_images(kept: Kept) -> Iterator[Item]:
     """Those of the local engine. Raises HostError if no engine answers."""
-    return old_among(
-        kept, "local", engine.look("local", "/images/json") or (), engine.look("local", "/containers/json?all=1") or ()
-    )
+    with connected("local") as client:
+        return old_among(kept, "local", engine.images(client), client.api.containers(all=True))
 
 
 def old_among(

@@ -6,6 +6,7 @@ import pytest
 from docker import DockerClient
 
 from pipeline import engine
+from tests import stored
 
 
 @pytest.fixture(scope="module")
@@ -14,6 +15,5 @@ def client(request: pytest.FixtureRequest) -> Iterator[DockerClient]:
     client = engine.client()
     yield client
     if repository := getattr(request.module, "REPOSITORY", ""):
-        for image in client.images.list(name=repository):
-            client.images.remove(str(image.id), force=True)
+        stored.remove(client, f"{repository}:")
     client.close()

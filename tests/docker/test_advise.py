@@ -166,7 +166,7 @@ def test_two_images_are_read_asked_judged_and_what_works_is_written(checkout: Pa
     written = config.load(checkout).images["both"]
     assert written.smoke.architectures == ("QwenForCausalLM",)
     assert said["written"] == "base in dockerfiles/both/image.yaml"
-    assert not engine.client().containers.list(True, filters={"ancestor": digest})
+    assert not engine.client().containers.list(all=True, filters={"ancestor": digest}, ignore_removed=True)
 
     again = answered(doit(checkout, "both", "--json"))
     assert again == {**said, "written": ""}

@@ -28,6 +28,7 @@ from pipeline.deploy import DeployError, Target
 from pipeline.errors import Cancelled
 from pipeline.log import NullLog
 from pipeline.models import Cluster, Node, Serve
+from tests import stored
 
 TAG = "tandem-test-cluster:1"
 RAY = """
@@ -180,9 +181,9 @@ REFERENCE: dict[str, Any] = {"prompt_tokens": [1], "tokens": [7], "logprobs": [-
 
 def _left(name: str) -> list[str]:
     client = engine.client()
-    label: dict[str, str | list[str] | bool] = {"label": f"tandem.cluster={name}"}
-    there = [str(container.name) for container in client.containers.list(all=True, filters=label)]
-    return there + [str(network.name) for network in client.networks.list(filters=label)]
+    label = f"tandem.cluster={name}"
+    there = [str(container.name) for container in stored.containers(client, label)]
+    return there + [str(network.name) for network in client.networks.list(filters={"label": label})]
 
 
 def _ids(target: Target) -> list[str]:

@@ -15,6 +15,7 @@ from pipeline.commands.old_elsewhere import old_elsewhere, remove_all
 from pipeline.commands.old_images import PREFIX, old_images
 from pipeline.commands.old_manifests import old_manifests
 from pipeline.graph.garbage import IMAGES, MANIFESTS, NODES, Kept
+from tests import stored
 from tests.docker.test_shared_records import RECORDS
 from tests.docker.world_project import World, free_port, served, tidy
 
@@ -40,11 +41,9 @@ def name() -> Iterator[str]:
     made = f"{PREFIX}gc-test-{uuid.uuid4().hex[:8]}"
     yield made
     client = engine.client()
-    for container in client.containers.list(all=True, filters={"label": f"{engine.LABEL}.test={made}"}):
+    for container in stored.containers(client, f"{engine.LABEL}.test={made}"):
         container.remove(force=True, v=True)
-    for found in client.images.list(made):
-        for tag in found.tags:
-            client.images.remove(tag, force=True)
+    stored.remove(client, made)
 
 
 def kept(*, goes: Sequence[str] = (), stays: Sequence[str] = ()) -> Kept:
@@ -189,7 +188,7 @@ def pushed(world: World, *texts: str) -> list[str]:
     return digests
 
 
-def stored(address: str) -> int:
+def blobs(address: str) -> int:
     """The blobs in a registry of ours that carry data."""
     container = engine.client().containers.get(local_registry.container_name(address))
     chunks, _ = container.get_archive("/var/lib/registry/docker/registry/v2/blobs")
@@ -208,7 +207,7 @@ def shop(world: World, tmp_path: Path) -> Iterator[World]:
 
 def test_gc_frees_the_registry_of_what_no_kept_record_claims(shop: World) -> None:
     old, older, new = pushed(shop, "old", "older", "new")
-    before, repository = stored(shop.registry), f"tandem/{shop.name}"
+    before, repository = blobs(shop.registry), f"tandem/{shop.name}"
     dry = answer(shop, "--dry-run")
     found = {item["name"]: item["bytes"] for item in dry["items"] if item["kind"] == MANIFESTS}
     assert set(found) == {f"{shop.registry}/{repository}@{digest}" for digest in (old, older)}
@@ -219,7 +218,7 @@ def test_gc_frees_the_registry_of_what_no_kept_record_claims(shop: World) -> Non
     assert (done.code, done.err) == (0, "")
     assert registry.having(shop.registry, repository, [old, older, new]) == (new,)
     assert registry.missing(shop.registry, repository, new) == ()
-    assert before - stored(shop.registry) == 2 * 3
+    assert before - blobs(shop.registry) == 2 * 3
     assert shop.ran("push") == []
     assert shop.doit("gc", "--yes", "--keep", "1").out == "nothing to remove\n"
 

@@ -22,6 +22,7 @@ from pipeline.errors import TandemError
 from pipeline.graph.garbage import NODES, Kept
 from pipeline.lab import Machine
 from pipeline.log import NullLog, wait_until
+from tests import stored
 from tests.docker.world_project import free_port, served
 from tests.flow.project import REPOSITORY
 
@@ -39,9 +40,10 @@ def checkout(root: Path) -> Path:
 def left(root: Path) -> dict[str, list[str]]:
     """All that the engine holds of a checkout's lab, whatever its state."""
     client = engine.client()
-    filters: dict[str, Any] = {"label": [f"tandem.lab={lab.identity(root)}"]}
+    label = f"tandem.lab={lab.identity(root)}"
+    filters: dict[str, Any] = {"label": label}
     found: dict[str, list[Any]] = {
-        "containers": client.containers.list(all=True, filters=filters),
+        "containers": stored.containers(client, label),
         "volumes": client.volumes.list(filters=filters),
         "networks": client.networks.list(filters=filters),
     }

@@ -28,6 +28,7 @@ from pipeline.commands.down import Down
 from pipeline.commands.logs import Logs
 from pipeline.commands.ps import Ps
 from pipeline.errors import TandemError
+from tests import stored
 
 REPOSITORY = "tandem-test-places"
 ROOT = Path(__file__).parents[2]
@@ -96,9 +97,7 @@ def checkout(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> Path
 
 
 def left(client: DockerClient, cluster: str) -> list[str]:
-    return [
-        str(found.name) for found in client.containers.list(all=True, filters={"label": f"tandem.cluster={cluster}"})
-    ]
+    return [str(found.name) for found in stored.containers(client, f"tandem.cluster={cluster}")]
 
 
 def test_a_cluster_that_was_renamed_is_named_shown_and_removed_under_its_old_name(

@@ -19,6 +19,7 @@ from pipeline.errors import TandemError
 from pipeline.lockeddebs import REGISTRY as LOCKED
 from pipeline.lockfile import Lock
 from pipeline.log import NullLog
+from tests import stored
 from tests.docker.test_push import free_port
 from tests.tinyroot import REGISTRY, Root, debian, distribution, script, tar
 
@@ -65,10 +66,8 @@ def nothing_is_left(address: str) -> Iterator[None]:
     """Neither an image nor a container stays behind."""
     client = engine.client()
     yield
-    for image in client.images.list():
-        if any(NAME in name for name in (*image.tags, *image.attrs["RepoDigests"])):
-            client.images.remove(image.attrs["Id"], force=True)
-    assert not client.containers.list(True, filters={"label": f"{boxes.OWNER}={boxes.owner()}"})
+    stored.remove(client, NAME)
+    assert not stored.containers(client, f"{boxes.OWNER}={boxes.owner()}")
 
 
 def make(folder: Path, name: str, platforms: str = PLATFORM, dockerfile: str = DOCKERFILE, push: bool = True) -> None:

@@ -17,6 +17,7 @@ from pipeline.errors import ConfigError, TandemError
 from pipeline.log import NullLog
 from pipeline.models import Alias, DebianBase, DebianImage, Python, Smoke
 from pipeline.procs import ProgramError
+from tests import stored
 from tests.docker import smoke_image
 
 REPOSITORY = "tandem-test-smoke"
@@ -81,9 +82,9 @@ def failed(reference: str, image: DebianImage, folder: Path) -> dict[str, Any]:
 
 
 def left(client: DockerClient) -> list[str]:
-    ours: dict[str, str | list[str] | bool] = {"label": f"{OWNER}={owner()}"}
-    containers = [str(found.name) for found in client.containers.list(all=True, filters=ours)]
-    return [*containers, *(str(found.name) for found in client.networks.list(filters=ours))]
+    ours = f"{OWNER}={owner()}"
+    containers = [str(found.name) for found in stored.containers(client, ours)]
+    return [*containers, *(str(found.name) for found in client.networks.list(filters={"label": ours}))]
 
 
 def test_an_image_that_keeps_its_promises_passes_and_leaves_nothing_behind(
@@ -161,8 +162,7 @@ class Removing(NullLog):
     def line(self, text: str) -> None:
         super().line(text)
         if text.startswith(self.words):
-            ours: dict[str, str | list[str] | bool] = {"label": f"{OWNER}={owner()}"}
-            for found in self.client.containers.list(filters=ours):
+            for found in stored.containers(self.client, f"{OWNER}={owner()}"):
                 if f"-{self.role}-" in str(found.name):
                     found.remove(force=True, v=True)
 

@@ -88,7 +88,7 @@ def deploy(run: Run) -> Outputs:
     """A container that is labelled with the image that it stands for."""
     note("run deploy")
     client = engine.client()
-    for old in client.containers.list(all=True, filters={"name": f"^{NAME}$"}):
+    for old in client.containers.list(all=True, filters={"name": f"^{NAME}$"}, ignore_removed=True):
         old.remove(force=True, v=True)
     digest = str(run.upstream["push:x"]["digest"])
     client.containers.run(RUNNER, name=NAME, detach=True, labels={"tandem.toy": digest}, network_mode="none")

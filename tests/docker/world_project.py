@@ -10,6 +10,7 @@ from typing import Any
 from pipeline import engine, local_registry
 from pipeline.lockeddebs import REGISTRY
 from pipeline.log import NullLog
+from tests import stored
 from tests.flow.project import REPOSITORY, Done, Project
 
 
@@ -89,8 +90,7 @@ def start(address: str, scratch: Path) -> str:
 def tidy(name: str) -> None:
     """Remove the container and every image of a toy project."""
     client = engine.client()
-    for container in client.containers.list(all=True, filters={"name": f"^{name}$"}):
+    for container in client.containers.list(all=True, filters={"name": f"^{name}$"}, ignore_removed=True):
         container.remove(force=True, v=True)
-    for image in engine.look("local", "/images/json"):
-        if any(f"/{name}:" in tag or f"/{name}@" in tag for tag in [*image["RepoTags"], *image["RepoDigests"]]):
-            client.images.remove(image["Id"], force=True)
+    stored.remove(client, f"/{name}:")
+    stored.remove(client, f"/{name}@")

@@ -18,6 +18,7 @@ from docker.errors import ImageNotFound
 
 from pipeline import cluster as clusters
 from pipeline import engine, local_registry
+from tests import stored
 
 ROOT = Path(__file__).parents[2]
 CLUSTER = f"e2e-{os.getpid()}"
@@ -91,7 +92,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
         "clusters": {CLUSTER: {**cluster, "serve": {**cluster["serve"], "port": made.port}}},
     }
     (root / "pipeline.local.yaml").write_text(yaml.safe_dump(local))
-    before = images()
+    before = stored.names(engine.client())
     try:
         yield made
     finally:
@@ -100,17 +101,11 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
         clusters.clear(client, f"{CLUSTER}-reference")
         local_registry.stop(made.registry, volume=True)
         records = "".join(file.read_text() for file in (root / "artifacts" / "records").rglob("*.json"))
-        for name, digest in images().items():
+        for name, digest in stored.names(client).items():
             if name not in before and digest in records:
                 with suppress(ImageNotFound):  # the last tag may have taken a name by digest with it
                     client.images.remove(name)
         shutil.rmtree(root, ignore_errors=True)
-
-
-def images() -> dict[str, str]:
-    """Every name of an image in the engine, with the image's digest."""
-    found = engine.client().images.list()
-    return {name: str(image.id) for image in found for name in (*image.tags, *image.attrs["RepoDigests"])}
 
 
 @pytest.fixture(scope="session")

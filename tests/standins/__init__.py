@@ -23,6 +23,7 @@ from pipeline.build import Parts
 from pipeline.lockfile import Lock
 from pipeline.log import Log, step
 from pipeline.models import DebianImage
+from tests import stored
 from tests.standins import foreign
 
 HERE = Path(__file__).parent
@@ -102,9 +103,8 @@ def made(standin: StandIn, log: Log) -> str:
     if found is None:
         with tempfile.TemporaryDirectory(prefix="tandem-standin-") as folder:
             digest = _build(standin, locked, tag, Path(folder), log)
-        for old in engine.client().images.list(repository):
-            for name in set(old.tags) - {tag}:
-                engine.client().images.remove(name)
+        for name in set(stored.names(engine.client(), f"{repository}:")) - {tag}:
+            engine.client().images.remove(name)
         return digest
     return str(found["Id"])
 

@@ -1,6 +1,13 @@
-"""Where an endpoint's engine is looked for."""
+"""Where an endpoint's engine is looked for, and what it lists."""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import pytest
+from docker.errors import NotFound
 
 from pipeline import engine
 from pipeline.errors import HostError
@@ -37,3 +44,48 @@ def test_no_engine_is_one_plain_message(monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(HostError, match="no Docker engine answers") as caught:
         engine.look("local", "/version")
     assert "./doitw host" in caught.value.hint
+
+
+class Engine(BaseHTTPRequestHandler):
+    """An engine whose images go while it lists them."""
+
+    fails = 0
+
+    def log_message(self, *args: object) -> None:
+        """Say nothing."""
+
+    def do_GET(self) -> None:
+        listing = "/images/json" in self.path
+        gone = listing and Engine.fails > 0
+        Engine.fails -= gone
+        said: object = {"message": "content digest: not found"} if gone else {"ApiVersion": "1.44"}
+        body = json.dumps([{"Id": "sha256:1"}] if listing and not gone else said).encode()
+        self.send_response(404 if gone else 200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@pytest.fixture
+def forgetful(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    server = HTTPServer(("127.0.0.1", 0), Engine)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    monkeypatch.setenv("DOCKER_HOST", f"tcp://127.0.0.1:{server.server_address[1]}")
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    yield
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.usefixtures("forgetful")
+def test_images_that_go_while_the_engine_lists_them_are_listed_again() -> None:
+    Engine.fails = 4
+    assert engine.images(engine.client()) == [{"Id": "sha256:1"}]
+
+
+@pytest.mark.usefixtures("forgetful")
+def test_an_engine_that_cannot_list_its_images_is_not_asked_for_ever() -> None:
+    Engine.fails = 5
+    with pytest.raises(NotFound, match="not found"):
+        engine.images(engine.client())
+    assert Engine.fails == 0

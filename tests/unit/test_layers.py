@@ -77,3 +77,12 @@ def test_packages_hold_no_code() -> None:
     for path in (ROOT / "pipeline").rglob("__init__.py"):
         body = ast.parse(path.read_text()).body
         assert all(isinstance(node, ast.Expr) for node in body), path
+
+
+def test_a_list_of_the_engine_bears_that_one_goes_meanwhile() -> None:
+    """The SDK asks once more for each thing in a list, and fails for all if one is gone by then."""
+    for file in [*(ROOT / "pipeline").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]:
+        calls = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call)]
+        named = [(ast.unparse(call.func), {word.arg for word in call.keywords}) for call in calls]
+        assert not [name for name, _ in named if name.endswith("images.list")], f"{file}: engine.images does"
+        assert all("ignore_removed" in words for name, words in named if name.endswith("containers.list")), file

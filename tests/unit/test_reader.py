@@ -1,6 +1,7 @@
 """What an engine says of a registry, or does not say any more, as one message each."""
 
 import json
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -86,12 +87,21 @@ class Engine(BaseHTTPRequestHandler):
         self.close_connection = True
 
 
+class Left(ThreadingHTTPServer):
+    """Says nothing of those who did not wait for an answer."""
+
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
+
+
 @pytest.fixture
 def breaking(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """An engine that hangs when it is asked for a registry, and breaks off when it pulls."""
     Engine.done.clear()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Engine)
-    server.daemon_threads = True
+    server = Left(("127.0.0.1", 0), Engine)
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     monkeypatch.setenv("DOCKER_HOST", f"tcp://127.0.0.1:{server.server_address[1]}")
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))

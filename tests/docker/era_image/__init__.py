@@ -15,6 +15,7 @@ from pipeline import base, build, config, engine, lock, wheels
 from pipeline.build import Parts
 from pipeline.log import Log
 from pipeline.models import DebianImage
+from tests import stored
 
 HERE = Path(__file__).parent
 NAME = "era-ray"
@@ -48,7 +49,6 @@ def made(log: Log) -> str:
         wheels.make(locked, scratch / "wheels", log)
         parts = Parts(base=scratch / "rootfs.tar", wheels=scratch / "wheels", folder=FOLDER)
         digest = str(build.make(NAME, image(), locked, parts, tag, scratch, log)["digest"])
-    for old in engine.client().images.list(REPOSITORY):
-        for name in {name for name in old.tags if name.startswith(f"{REPOSITORY}:")} - {tag}:
-            engine.client().images.remove(name)
+    for name in set(stored.names(engine.client(), f"{REPOSITORY}:")) - {tag}:
+        engine.client().images.remove(name)
     return digest

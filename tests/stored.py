@@ -1,0 +1,28 @@
+"""What the engine holds: other tests make and remove images and containers meanwhile."""
+
+from docker import DockerClient
+from docker.models.containers import Container
+
+from pipeline import engine
+
+
+def names(client: DockerClient, part: str = "") -> dict[str, str]:
+    """Every name (`repository:tag`, `repository@digest`) that has the part in it, with its image's digest."""
+    return {
+        name: image["Id"]
+        for image in engine.images(client)
+        for name in [*(image["RepoTags"] or ()), *(image["RepoDigests"] or ())]
+        if part in name
+    }
+
+
+def containers(client: DockerClient, label: str) -> list[Container]:
+    """Those with a label (`key=value`), whatever their state."""
+    found: list[Container] = client.containers.list(all=True, filters={"label": label}, ignore_removed=True)
+    return found
+
+
+def remove(client: DockerClient, part: str) -> None:
+    """Remove the images with such a name, under all their names."""
+    for digest in set(names(client, part).values()):
+        client.images.remove(digest, force=True)
