@@ -50,7 +50,9 @@ def session(plans: Sequence[Plan]) -> Iterator["Nodes"]:
     try:
         clients = {endpoint: engine.client(endpoint) for endpoint in {plan.endpoint for plan in plans}}
     except RequestException as error:
-        raise HostError(f"no Docker engine answers: {error}", hint="./doitw host says what is missing") from error
+        raise HostError(
+            f"no Docker engine answers: {engine.cause(error)}", hint="./doitw host says what is missing"
+        ) from error
     try:
         yield Nodes(plans, clients)
     except DockerException as error:

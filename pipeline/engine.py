@@ -107,7 +107,14 @@ def client(endpoint: str = "local", *, within: int = 600) -> "DockerClient":
         if endpoint == "local":
             return docker.DockerClient(base_url=docker_host() or f"unix://{SOCKET}", timeout=within)
         return docker.DockerClient(base_url=endpoint, timeout=within, use_ssh_client=True)
-    except DockerException as error:
+    except (DockerException, ValueError) as error:  # ValueError: a port that is none
         raise HostError(
-            f"no Docker engine answers at {endpoint}: {error}", hint="./doitw host says what is missing"
+            f"no Docker engine answers at {endpoint}: {cause(error)}", hint="./doitw host says what is missing"
         ) from error
+
+
+def cause(error: BaseException) -> str:
+    """What the system said, without what the SDK and its libraries wrap around it."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return getattr(error, "strerror", None) or str(error)

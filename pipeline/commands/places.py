@@ -86,7 +86,7 @@ def connected(endpoint: str, *, within: int = 600) -> Iterator["DockerClient"]:
     except DockerException as error:
         raise TandemError(f"{endpoint}: {getattr(error, 'explanation', None) or error}") from error
     except RequestException as error:
-        raise HostError(f"{endpoint}: no Docker engine answers: {error}") from error
+        raise HostError(f"{endpoint}: no Docker engine answers: {engine.cause(error)}") from error
     finally:
         client.close()
 

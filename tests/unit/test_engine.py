@@ -46,6 +46,23 @@ def test_no_engine_is_one_plain_message(monkeypatch: pytest.MonkeyPatch) -> None
     assert "./doitw host" in caught.value.hint
 
 
+@pytest.mark.parametrize(
+    ("host", "said"),
+    [
+        ("unix:///nowhere/docker.sock", "No such file or directory"),
+        ("tcp://127.0.0.1:1", "Connection refused"),
+        ("tcp://127.0.0.1:99999", "Port out of range 0-65535"),
+    ],
+)
+def test_the_sdk_says_it_as_plainly(host: str, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DOCKER_HOST", host)
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with pytest.raises(HostError) as caught:
+        engine.client()
+    assert str(caught.value) == f"no Docker engine answers at local: {said}"
+
+
 class Engine(BaseHTTPRequestHandler):
     """An engine whose images go while it lists them."""
 
