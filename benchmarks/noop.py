@@ -69,6 +69,8 @@ def main() -> int:
             "doit status": (*DOIT, "status"),
             "doit plan deploy": (*DOIT, "plan", "deploy"),
             "docker buildx build, cached": context(Path(folder)),
+            "doit --version": (sys.executable, str(Path(sys.executable).with_name("doit")), "--version"),
+            "./doitw --version": (str(ROOT / "doitw"), "--version"),
         }
         once(ways["docker buildx build, cached"])
         once(ways["doit deploy"])
@@ -80,6 +82,8 @@ def main() -> int:
         print(f"{way:28}  median {statistics.median(seconds):.3f} s  least {min(seconds):.3f} s")
     ratio = statistics.median(taken["docker buildx build, cached"]) / statistics.median(taken["doit deploy"])
     print(f"a deploy with nothing to do is {ratio:.1f} times as fast as a cached build of its image")
+    added = statistics.median(taken["./doitw --version"]) - statistics.median(taken["doit --version"])
+    print(f"./doitw adds {added:.3f} s")
     return 0
 
 

@@ -246,9 +246,7 @@ def ids(root: Path) -> list[str]:
 def test_up_leaves_a_lab_alone_that_is_up(root: Path) -> None:
     machines = lab.up(root, NullLog(), registry="127.0.0.1:1", count=1)
     before, key = ids(root), labssh.public_key(labssh.folder(root))
-    began = time.monotonic()
     again = lab.up(root, NullLog(), registry="127.0.0.1:1")
-    assert time.monotonic() - began < 10
     assert again == lab.machines(root) == machines
     assert (ids(root), labssh.public_key(labssh.folder(root))) == (before, key)
 

@@ -42,7 +42,6 @@ class Done:
     code: int
     out: str
     err: str
-    seconds: float
 
 
 class Project:
@@ -98,8 +97,7 @@ class Project:
         self, *args: str, env: Mapping[str, str] | None = None, within: float = 60, prefix: tuple[str, ...] = ()
     ) -> Done:
         """Run doit to its end."""
-        begin = time.monotonic()
-        return ended(self.start(*args, env=env, prefix=prefix), within, begin)
+        return ended(self.start(*args, env=env, prefix=prefix), within)
 
     def happened(self) -> list[str]:
         """What the tasks did since this was last asked."""
@@ -132,19 +130,18 @@ class Project:
         return self
 
 
-def ended(process: Any, within: float = 60, begin: float | None = None) -> Done:
+def ended(process: Any, within: float = 60) -> Done:
     """Wait for a run that was started."""
-    start = time.monotonic() if begin is None else begin
     try:
         out, err = process.communicate(timeout=within)
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGKILL)
         out, err = process.communicate()
         raise AssertionError(f"doit did not end within {within} s:\n{out}\n{err}") from None
-    return Done(process.returncode, out, err, time.monotonic() - start)
+    return Done(process.returncode, out, err)
 
 
-def wait_for(condition: Any, within: float = 20) -> None:
+def wait_for(condition: Any, within: float = 60) -> None:
     """Wait until something that a run does can be seen."""
     end = time.monotonic() + within
     while not condition():

@@ -103,10 +103,10 @@ def test_a_program_that_is_being_started_when_the_run_is_interrupted_ends_too(mo
     start = time.monotonic()
     try:
         with pytest.raises(Cancelled):
-            procs.run(["sleep", "30"], log=NullLog())
+            procs.run(["sleep", "300"], log=NullLog())
     finally:
         procs.resume()
-    assert time.monotonic() - start < 20
+    assert time.monotonic() - start < 150
 
 
 def test_a_long_wait_of_a_stage_ends_when_the_run_is_interrupted(project: Project) -> None:
