@@ -103,7 +103,7 @@ class BringUp:
     def healthy(port: int) -> bool:
         """Whether /health says 200."""
         try:
-            return sockets.ask(("127.0.0.1", port), "/health").status == 200
+            return sockets.ask(("127.0.0.1", port), "/health", within=5).status == 200
         except (OSError, ValueError):
             return False
 

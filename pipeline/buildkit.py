@@ -85,7 +85,8 @@ def _client(running: Path) -> "DockerClient":
     """A client whose program leaves its process id in a file, for python-on-whales has no time-outs."""
     from python_on_whales import DockerClient
 
-    return DockerClient(client_call=["sh", "-c", 'echo $$ >"$0" && exec docker "$@"', str(running)])
+    script = 'echo $$ >"$0" && [ ! -e "$0.not" ] && exec docker "$@"'
+    return DockerClient(client_call=["sh", "-c", script, str(running)])
 
 
 def _follow(lines: Iterator[str], running: Path, log: Log, size: int, within: float) -> None:
@@ -139,13 +140,9 @@ def tell(line: str, doing: str, log: Log, size: int) -> str:
 
 
 def _end(running: Path) -> None:
-    for _ in range(20):  # it may be about to write its id
-        with suppress(ValueError, FileNotFoundError):
-            pid = int(running.read_text(encoding="utf-8"))
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGTERM)
-            return
-        time.sleep(0.1)
+    running.with_name(f"{running.name}.not").touch()  # one that has not left its id yet sees this after it did
+    with suppress(ValueError, FileNotFoundError, ProcessLookupError):
+        os.kill(int(running.read_text(encoding="utf-8")), signal.SIGTERM)
 
 
 def explained(stderr: str, tag: str) -> TandemError:

@@ -178,33 +178,13 @@ def clear(client: "DockerClient", cluster: str) -> list[str]:
     removed: list[str] = []
     for container in client.containers.list(all=True, filters=ours, ignore_removed=True):
         with suppress(NotFound):
-            _remove(container)
+            engine.remove(container)
             removed.append(str(container.name))
     for network in client.networks.list(filters=ours):
         with suppress(NotFound):
             network.remove()
             removed.append(str(network.name))
     return removed
-
-
-def _remove(container: "Container") -> None:
-    from docker.errors import APIError
-    from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_fixed
-
-    def slow(error: BaseException) -> bool:
-        # "could not kill: … did not receive an exit event": an engine on a busy machine, which goes on killing.
-        return isinstance(error, APIError) and error.is_server_error()
-
-    try:
-        for attempt in Retrying(
-            retry=retry_if_exception(slow), stop=stop_after_attempt(3), wait=wait_fixed(5), reraise=True
-        ):
-            with attempt:
-                container.remove(force=True, v=True)
-    except APIError as error:
-        if error.status_code != 409:  # somebody else removes it already
-            raise
-        container.wait(condition="removed", timeout=60)
 
 
 def found(attrs: Mapping[str, Any]) -> Found:

@@ -12,6 +12,7 @@ from pipeline.host import SOCKET, docker_host
 
 if TYPE_CHECKING:
     from docker import DockerClient
+    from docker.models.containers import Container
 
 LABEL = "tandem"
 """Every container, network and volume of ours carries a label that starts with this."""
@@ -92,6 +93,30 @@ def rename(digest: str, old: str, new: str) -> None:
     repository, _, tag = new.rpartition(":")
     images.get(digest).tag(repository, tag)
     images.remove(old)
+
+
+def remove(container: "Container") -> None:
+    """Remove a container, running or not, with its anonymous volumes. Raises docker's APIError, NotFound if it is gone.
+
+    One that somebody else removes is waited for.
+    """
+    from docker.errors import APIError
+    from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_fixed
+
+    def slow(error: BaseException) -> bool:
+        # "could not kill: … did not receive an exit event": an engine on a busy machine, which goes on killing.
+        return isinstance(error, APIError) and error.is_server_error()
+
+    try:
+        for attempt in Retrying(
+            retry=retry_if_exception(slow), stop=stop_after_attempt(3), wait=wait_fixed(5), reraise=True
+        ):
+            with attempt:
+                container.remove(force=True, v=True)
+    except APIError as error:
+        if error.status_code != 409:  # somebody else removes it already
+            raise
+        container.wait(condition="removed", timeout=60)
 
 
 def client(endpoint: str = "local", *, within: int = 600) -> "DockerClient":

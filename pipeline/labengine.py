@@ -170,7 +170,7 @@ def remove(client: "DockerClient", lab: str) -> list[str]:
         try:
             match kind:
                 case "container":
-                    found.remove(force=True, v=True)
+                    engine.remove(found)
                 case "volume":
                     found.remove(force=True)
                 case _:

@@ -69,7 +69,7 @@ def stop(address: str, *, volume: bool = False) -> None:
     client = engine.client()
     name = container_name(address)
     for found in client.containers.list(all=True, filters={"name": f"^{name}$"}, ignore_removed=True):
-        found.remove(force=True, v=False)
+        engine.remove(found)
     if volume:
         try:
             client.volumes.get(name).remove(force=True)
@@ -88,7 +88,7 @@ def _image(locked: Sequence[Deb], scratch: Path, log: Log) -> str:
         _context([files[deb.sha256] for deb in mine], scratch)
         # Not python-on-whales: it looks the image up by the config digest, which this image store does not know.
         options = ["--builder", host.docker_context(), "--tag", tag, "--network", "none"]
-        options += ["--provenance=false", "--output", "type=docker"]
+        options += ["--provenance=false", "--output", "type=docker", "--build-arg", "SOURCE_DATE_EPOCH=0"]
         procs.run(["docker", "buildx", "build", *options, str(scratch)], log=log, within=300)
         found = engine.image("local", tag)
     if found is None:
@@ -107,9 +107,15 @@ def _context(files: Sequence[Path], scratch: Path) -> None:
         if not (root / link).exists():
             (root / link).symlink_to(f"usr/{link}")
     with tarfile.open(scratch / "root.tar", "w") as tar:
-        tar.add(root, arcname=".")
+        tar.add(root, arcname=".", filter=_timeless)
     (scratch / "Dockerfile").write_text(DOCKERFILE)
     (scratch / ".dockerignore").write_text("*\n!root.tar\n")
+
+
+def _timeless(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Two who make the image at once make the same one."""
+    member.mtime = 0
+    return member
 
 
 def _start(name: str, image: str, address: str, log: Log) -> None:
@@ -124,7 +130,7 @@ def _start(name: str, image: str, address: str, log: Log) -> None:
         if old.status == "running" and right:
             return
         log.line(f"{name} is {old.status}, or of another image or address: it is made anew; its volume stays")
-        old.remove(force=True, v=True)
+        engine.remove(old)
     again: Any = {"Name": "unless-stopped"}
     try:
         client.containers.run(
@@ -138,7 +144,7 @@ def _start(name: str, image: str, address: str, log: Log) -> None:
         )
     except APIError as error:
         for left in client.containers.list(all=True, filters={"name": f"^{name}$"}, ignore_removed=True):
-            left.remove(force=True, v=True)
+            engine.remove(left)
         raise TandemError(
             f"the registry cannot be started at {address}: {error.explanation}",
             hint="another program holds the port? choose another registry.address in pipeline.yaml",

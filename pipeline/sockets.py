@@ -12,6 +12,8 @@ from typing import Any
 
 from msgspec import Struct
 
+CONNECTS, ANSWERS = 5.0, 30.0
+"""Seconds until who is there has taken a connection; and until a busy one has said something."""
 SIDE_BY_SIDE = 4
 """Connections over which many things are asked for."""
 
@@ -34,9 +36,9 @@ def ask(
     *,
     method: str = "GET",
     headers: Mapping[str, str] | None = None,
-    within: float = 5.0,
+    within: float = ANSWERS,
 ) -> Answer:
-    """One request to a Unix socket (a path) or to (host, port); `within` in seconds for each step.
+    """One request to a Unix socket (a path) or to (host, port); `within` in seconds for each part of the answer.
 
     Raises OSError if nobody answers, ValueError if what answers is not HTTP.
     """
@@ -48,7 +50,7 @@ def ask(
 
 
 def heads(
-    address: tuple[str, int], paths: Sequence[str], *, headers: Mapping[str, str] | None = None, within: float = 5.0
+    address: tuple[str, int], paths: Sequence[str], *, headers: Mapping[str, str] | None = None, within: float = ANSWERS
 ) -> list[int]:
     """The status of a HEAD of each path, all asked for at once over few connections (HTTP/1.1, pipelined).
 
@@ -79,7 +81,9 @@ def _connect(address: str | tuple[str, int], within: float) -> socket.socket:
     if isinstance(address, tuple):
         # As bytes: of text, Python would import a codec for the host's name.
         host: Any = address[0].encode() if address[0].isascii() else address[0]
-        return socket.create_connection((host, address[1]), timeout=within)
+        connection = socket.create_connection((host, address[1]), timeout=CONNECTS)
+        connection.settimeout(within)
+        return connection
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.settimeout(within)
     try:

@@ -7,12 +7,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from pipeline import archive, procs
+from pipeline import archive, engine, procs
 from pipeline.checks.verdict import emulator_crashed
 from pipeline.engine import LABEL
 from pipeline.errors import Cancelled, TandemError
@@ -117,8 +116,9 @@ class Box:
 
         try:
             return self.container.top(ps_args=f"-eo {columns}")["Processes"] or []
-        except APIError as error:
-            if error.status_code != HTTPStatus.CONFLICT:
+        except APIError:
+            self.container.reload()
+            if self.container.status == "running":
                 raise
             return []
 
@@ -209,7 +209,7 @@ class Yard:
                     raise BoxError(f"a container of the image does not start: {error.explanation}") from error
                 yield Box(container, emulated=self.emulated)
             finally:
-                container.remove(force=True, v=True)
+                engine.remove(container)
 
     def _create(self, role: str, network: str, env: Mapping[str, str], *, entrypoint: bool) -> "Container":
         return self._client.containers.create(
@@ -277,7 +277,7 @@ def sweep(client: "DockerClient", kind: str = OURS[LABEL]) -> list[str]:
     for container in containers:
         if _abandoned(container.labels):
             with suppress(NotFound):  # another run sweeps too
-                container.remove(force=True, v=True)
+                engine.remove(container)
                 removed.append(str(container.name))
     for network in client.networks.list(filters=label):
         if _abandoned(network.attrs["Labels"]):

@@ -16,7 +16,7 @@ from pipeline import config, engine
 from pipeline.smoke import MACHINES
 from tests.docker import smoke_image
 from tests.docker.smoke_image import SITE, dist_info, tar_of
-from tests.docker.test_push import free_port
+from tests.ports import free_port
 
 pytestmark = pytest.mark.timeout(600)
 REPOSITORY = Path(__file__).parents[2]

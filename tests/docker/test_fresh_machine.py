@@ -20,6 +20,7 @@ from pipeline.errors import TandemError
 from pipeline.log import NullLog
 
 ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.timeout(1800)
 HOME = "/srv/a checkout"  # with a space, as people have them
 CA = "/usr/local/share/host-ca.crt"
 
@@ -146,8 +147,8 @@ def test_tooling_is_made_without_ensurepip_and_again_after_a_kill_and_once_for_t
 def test_a_second_call_only_starts_doit(machine: Machine) -> None:
     """`benchmarks/noop.py` shows how long that takes."""
     machine.doitw("--version")
-    kept = f'cd "{HOME}"; find .venv -newer marker -not -name "*.pyc" -not -type d'
-    machine.sh(f'cd "{HOME}"; touch marker; env -i PATH=/usr/bin:/bin ./doitw --version')
+    kept = f'cd "{HOME}"; find .venv -newer /srv/marker -not -name "*.pyc" -not -type d'
+    machine.sh(f'cd "{HOME}"; touch /srv/marker; env -i PATH=/usr/bin:/bin ./doitw --version')
     assert machine.sh(kept) == ""
 
 
@@ -192,11 +193,17 @@ def test_runc_and_libc_stay_those_of_the_release(equipped: Machine) -> None:
     assert not [version for version in kept if "deb13" in version or version.startswith("2.4")]
 
 
+def killed(machine: Machine) -> None:
+    """Kill its engine, and wait until it has ended."""
+    ended = '[ ! -e /proc/$pid ] || grep -q "^State:.Z" /proc/$pid/status'
+    machine.sh(f"pid=$(cat /var/run/docker.pid); kill -9 $pid; until {ended}; do sleep 0.1; done")
+
+
 @pytest.mark.parametrize("left", ["its own", "a number that another process has now"])
 def test_what_a_killed_engine_left_behind_does_not_stop_the_next(equipped: Machine, left: str) -> None:
     equipped.sh("docker run -d --name tandem-left --platform linux/arm64 exits-42 || true")
     pid = equipped.sh("cat /var/run/docker.pid")
-    equipped.sh(f"kill -9 {pid}")
+    killed(equipped)
     if left != "its own":
         number = equipped.sh("sleep 1000 >/dev/null 2>&1 & echo $!")
         files = "/run/docker.pid /run/docker/containerd/containerd.pid"
@@ -210,7 +217,7 @@ def test_what_a_killed_engine_left_behind_does_not_stop_the_next(equipped: Machi
 
 
 def test_two_set_ups_at_once_start_one_engine(equipped: Machine) -> None:
-    equipped.sh("kill -9 $(cat /var/run/docker.pid)")
+    killed(equipped)
     said: list[str] = []
     both = [threading.Thread(target=lambda: said.append(equipped.doitw("set-up"))) for _ in range(2)]
     for thread in both:

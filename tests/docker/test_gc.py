@@ -17,7 +17,8 @@ from pipeline.commands.old_manifests import old_manifests
 from pipeline.graph.garbage import IMAGES, MANIFESTS, NODES, Kept
 from tests import stored
 from tests.docker.test_shared_records import RECORDS
-from tests.docker.world_project import World, free_port, served, tidy
+from tests.docker.world_project import World, served, tidy
+from tests.ports import free_port
 
 
 def image(*tags: str, text: str) -> str:

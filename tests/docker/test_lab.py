@@ -23,9 +23,11 @@ from pipeline.graph.garbage import NODES, Kept
 from pipeline.lab import Machine
 from pipeline.log import NullLog, wait_until
 from tests import stored
-from tests.docker.world_project import free_port, served
+from tests.docker.world_project import served
 from tests.flow.project import REPOSITORY
+from tests.ports import free_port
 
+pytestmark = pytest.mark.timeout(1800)
 IMAGE = f"{labengine.REGISTRY}/tandem/lab-test:1"
 PROGRAMS = "/usr/bin/bash /usr/bin/socat /usr/bin/sleep /usr/bin/ls"
 
@@ -214,6 +216,7 @@ import sys
 from pathlib import Path
 from pipeline import lab
 from pipeline.log import NullLog, wait_until
+from tests.ports import free_port
 lab.up(Path(sys.argv[1]), NullLog(), registry="127.0.0.1:1", count=1)
 """
 
@@ -310,9 +313,9 @@ def test_a_machine_ends_with_its_engine_and_the_lab_is_no_whole_one(root: Path) 
     machines = lab.up(root, NullLog(), registry="127.0.0.1:1")
     procs.capture(["ssh", machines[1].address, "pkill dockerd"], env=lab.environment(root))
     container = engine.client().containers.get(labengine.called(lab.identity(root), "spark-2"))
-    assert container.wait(timeout=30)["StatusCode"] == 1
+    assert container.wait(timeout=120)["StatusCode"] == 1
     # The engine's list of containers comes a moment later.
-    assert wait_until(lambda: lab.machines(root) == (), what="the list", within=10, every=0.2, log=NullLog())
+    assert wait_until(lambda: lab.machines(root) == (), what="the list", within=60, every=0.2, log=NullLog())
     assert [look.engine != "" for look in lab.looks(root)] == [True, False]
     assert len(lab.up(root, NullLog(), registry="127.0.0.1:1")) == 2
 

@@ -12,14 +12,9 @@ from pipeline import engine, local_registry, procs, push, registry
 from pipeline.errors import TandemError
 from pipeline.lockeddebs import REGISTRY
 from pipeline.log import NullLog
+from tests.ports import free_port
 
 PLATFORM = "linux/arm64"
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from pipeline.lockeddebs import REGISTRY as LOCKED
 from pipeline.lockfile import Lock
 from pipeline.log import NullLog
 from tests import stored
-from tests.docker.test_push import free_port
+from tests.ports import free_port
 from tests.tinyroot import REGISTRY, Root, debian, distribution, script, tar
 
 PLATFORM = "linux/arm64"
@@ -139,7 +139,7 @@ def test_a_name_in_an_image_that_is_not_utf8_is_listed_byte_by_byte(tmp_path: Pa
 def test_a_registry_that_hangs_is_said_so_and_what_the_engine_has_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader, "ASKED_WITHIN", 1)
+    monkeypatch.setattr(reader, "ASKED_WITHIN", 4)
     with socket.create_server(("127.0.0.1", 0)) as hangs:
         name = f"127.0.0.1:{hangs.getsockname()[1]}/{NAME}:own"
         make(tmp_path, name, dockerfile="FROM scratch\nADD root.tar /\n", push=False)

@@ -12,7 +12,8 @@ import requests
 from pipeline import push, registry, shared
 from pipeline.errors import TandemError
 from pipeline.log import NullLog
-from tests.docker.world_project import World, free_port, served, tidy
+from tests.docker.world_project import World, served, tidy
+from tests.ports import free_port
 
 ALL = ["run lock", "run base", "run build", "run smoke", "run push"]
 RECORDS = "tandem/records"

@@ -45,7 +45,8 @@ def lock(_run: Run) -> Outputs:
 def base(run: Run) -> Outputs:
     """The text in a file that only the build reads."""
     note("run base")
-    text = str(run.upstream["lock:x"]["text"]).upper()
+    # With its name, for an image of the same text may belong to somebody else.
+    text = f"{NAME} {run.upstream['lock:x']['text']}".upper()
     sha256 = hashlib.sha256(text.encode()).hexdigest()
     place = ROOT / "artifacts" / "base" / f"{sha256}.txt"
     place.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,6 @@
 """A toy project of real images, a registry of its own, and what tests do to them."""
 
 import shutil
-import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +10,8 @@ from pipeline import engine, local_registry
 from pipeline.lockeddebs import REGISTRY
 from pipeline.log import NullLog
 from tests import stored
-from tests.flow.project import REPOSITORY, Done, Project
+from tests.flow.project import REPOSITORY, Done, Project, own_memory
+from tests.ports import free_port
 
 
 class World(Project):
@@ -22,6 +22,7 @@ class World(Project):
         for folder in ("pipeline", "pipeline/commands"):
             for source in (REPOSITORY / folder).glob("*.py"):
                 shutil.copy2(source, root / folder)
+        own_memory(root)
         shutil.copy2(Path(__file__).with_name("world_dodo.py"), root / "dodo.py")
         self.name = name
         self.registry = registry
@@ -63,13 +64,6 @@ class World(Project):
         """Take the image out of the engine's store, under all its names."""
         engine.client().images.remove(self.digest, force=True)
         assert engine.image("local", self.digest) is None
-
-
-def free_port() -> int:
-    """A port that nobody listens at."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from docker.errors import ImageNotFound
 from pipeline import cluster as clusters
 from pipeline import engine, local_registry
 from tests import stored
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 CLUSTER = f"e2e-{os.getpid()}"
@@ -66,12 +66,6 @@ class Project:
         folder = self.root / "artifacts" / "records" / task.replace(":", "-")
         newest = max(folder.glob("*.json"), key=lambda file: file.stat().st_mtime_ns)
         return json.loads(newest.read_text())["outputs"]
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 @pytest.fixture(scope="session")

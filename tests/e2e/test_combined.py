@@ -15,7 +15,8 @@ from pipeline import engine, lockfile, registry
 from pipeline.log import NullLog
 from tests import standins
 from tests.docker.test_reader import make
-from tests.e2e.conftest import Project, free_port
+from tests.e2e.conftest import Project
+from tests.ports import free_port
 
 pytestmark = pytest.mark.timeout(3600)
 CLUSTER = f"combined-{os.getpid()}"

@@ -14,7 +14,8 @@ from pipeline import cluster as clusters
 from pipeline import config, deploy, engine, tiny
 from pipeline.deploy import DeployError, Target
 from pipeline.log import NullLog
-from tests.e2e.conftest import CLUSTER, Project, free_port
+from tests.e2e.conftest import CLUSTER, Project
+from tests.ports import free_port
 
 SPOILED = "model.layers.0.self_attn.o_proj.weight"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.procs import capture
-from tests.flow.project import REPOSITORY, Project
+from tests.flow.project import REPOSITORY, Project, own_memory
 
 NO_ENGINE = {"DOCKER_HOST": "unix:///nowhere/docker.sock"}
 CONFIGURED = """
@@ -38,6 +38,7 @@ class Looking(Project):
                 shutil.copy2(source, root / "pipeline")
         for source in (REPOSITORY / "pipeline" / "commands").glob("*.py"):
             shutil.copy2(source, root / "pipeline" / "commands")
+        own_memory(root)
 
     def start(
         self,

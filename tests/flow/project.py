@@ -141,6 +141,23 @@ def ended(process: Any, within: float = 60) -> Done:
     return Done(process.returncode, out, err)
 
 
+def own_memory(root: Path) -> None:
+    """Have a copy of the pipeline use a folder of its own where the original uses /dev/shm."""
+    file = root / "pipeline" / "roomy.py"
+    text = file.read_text()
+    assert '"/dev/shm"' in text
+    file.write_text(text.replace('"/dev/shm"', repr(str(root / "memory"))))
+
+
+def again_until_it_ends(process: Any, within: float = 30) -> None:
+    """Tell a run to end, again and again: two signals before it hears the first are one."""
+    end = time.monotonic() + within
+    while process.poll() is None:
+        assert time.monotonic() < end, "it goes on"
+        process.terminate()
+        time.sleep(0.5)
+
+
 def wait_for(condition: Any, within: float = 60) -> None:
     """Wait until something that a run does can be seen."""
     end = time.monotonic() + within

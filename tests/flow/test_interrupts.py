@@ -20,7 +20,7 @@ from pipeline.graph import schedule
 from pipeline.graph.output import PlainScreen, TaskLog
 from pipeline.log import NullLog
 from pipeline.tooling import DOIT
-from tests.flow.project import REPOSITORY, Project, ended, wait_for
+from tests.flow.project import REPOSITORY, Project, again_until_it_ends, ended, wait_for
 
 STUBBORN = "trap '' TERM; echo $$ >>{pids}; while :; do sleep 0.1; done"
 
@@ -81,11 +81,9 @@ def test_a_second_signal_leaves_no_program_behind(project: Project) -> None:
     process = project.start("other", env={"TOY_NEST": f"other:x={script}"})
     wait_for(lambda: pids.exists() and pids.read_text().strip())
     process.terminate()
-    time.sleep(0.5)
-    process.terminate()
-    assert ended(process, within=5).code == 130
-    time.sleep(0.2)
-    assert not lives(int(pids.read_text()))
+    again_until_it_ends(process)
+    assert ended(process).code == 130
+    wait_for(lambda: not lives(int(pids.read_text())))
 
 
 def test_an_interrupt_while_a_program_is_being_started_is_heard_when_it_can_be_ended(
@@ -143,8 +141,9 @@ def test_an_interrupted_build_is_ended_although_buildkit_says_nothing(
     threading.Timer(1.5, procs.cancel).start()
     with pytest.raises(Cancelled):
         buildkit.build(tmp_path / "context", platform="linux/amd64", epoch=0, labels={}, tag="x", log=log)
+    wait_for(lambda: (tmp_path / "running").exists() and (tmp_path / "running").read_text())
     pid = int((tmp_path / "running").read_text())
-    wait_for(lambda: not lives(pid), within=5)
+    wait_for(lambda: not lives(pid))
 
 
 def test_a_run_that_cannot_begin_a_task_does_not_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,11 +209,11 @@ def test_a_signal_while_doit_starts_or_ends_gives_no_other_code(
 def test_doitw_hands_a_signal_on_to_the_set_up_and_waits_for_its_end(tmp_path: Path, number: int) -> None:
     shutil.copy2(REPOSITORY / "doitw", tmp_path)
     told = f"trap 'sleep 0.3; echo whole >{tmp_path}/whole; exit 130' TERM"
-    set_up = f"{told}; echo $$ >{tmp_path}/pid; while :; do sleep 0.1; done"
+    # Not at once: it has to be waited for by then.
+    set_up = f"{told}; sleep 1; echo $$ >{tmp_path}/pid; while :; do sleep 0.1; done"
     python = program(tmp_path / "python", f'[ "$1" = -c ] && exit\n{set_up}')
     process = subprocess.Popen([tmp_path / "doitw", "list"], env={**os.environ, "TANDEM_PYTHON": str(python)})
     wait_for(lambda: (tmp_path / "pid").exists())
-    time.sleep(0.2)
     process.send_signal(number)
     assert process.wait(20) == 130
     assert (tmp_path / "whole").exists()

@@ -80,7 +80,7 @@ def test_log_of_a_task_that_never_ran_and_of_no_task(project: Looking) -> None:
 def test_graph_is_a_tree_from_the_ends_with_states(project: Looking) -> None:
     project.fresh()
     project.write("in.txt", "changed")
-    lines = [re.sub(r"  0\.\d s$", "", line) for line in project.words("graph").splitlines()]
+    lines = [re.sub(r"  \d+\.\d s$", "", line) for line in project.words("graph").splitlines()]
     assert lines == [
         "third:x  depends",
         "└─ second:x  depends",

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import ontop, resolve, stubs
+from pipeline import ontop, remedy, resolve, stubs
 from pipeline.errors import ConfigError, TandemError
 from pipeline.log import NullLog
 from pipeline.reading import Inside, Interpreter, Reading
@@ -19,6 +19,13 @@ SYSTEM = Interpreter(
     site="/usr/local/lib/python3.12/dist-packages",
     scripts="/usr/local/bin",
 )
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first look fetches what is known of hundreds of packages."""
+    monkeypatch.setattr(remedy, "WITHIN", 200)
+    monkeypatch.setattr(remedy, "ALTOGETHER", 400)
 
 
 def one(name: str, version: str, *requires: str, extras: tuple[str, ...] = (), editable: str = "") -> Inside:

@@ -145,10 +145,11 @@ def test_base_and_wheels_run_side_by_side_by_default(project: Project) -> None:
 
 
 def test_one_after_the_other_if_asked(project: Project) -> None:
-    process = project.start("-n", "1", env={"TOY_WAIT": "first:x=0.5"})
+    process = project.start("-n", "1", env={"TOY_WAIT": "first:x=100"})
     wait_for(lambda: (project.root / "happened.txt").exists())
     time.sleep(0.2)
     assert project.records("other:x") == []
+    project.write("go", "")
     assert ended(process).code == 0
 
 

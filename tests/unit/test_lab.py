@@ -201,12 +201,15 @@ class Stub:
         self.done.append(what)
         return MACHINES
 
-    def use(self, log: NullLog) -> None:
-        """Use it for a while."""
+    def use(self, log: NullLog, other: NullLog | None = None) -> None:
+        """Use it for a while, and who comes first until the other has something to say."""
         with lab.standing(self.root, "", log):
             for _ in range(2):
                 self.done.append(f"{os.environ['PATH']} {self.there}")
                 time.sleep(0.1)
+            until = time.monotonic() + 20
+            while other and not other.lines and "down" not in self.done and time.monotonic() < until:
+                time.sleep(0.05)
 
 
 def test_two_users_of_a_lab_wait_for_each_other_and_path_is_as_it_was(
@@ -214,7 +217,7 @@ def test_two_users_of_a_lab_wait_for_each_other_and_path_is_as_it_was(
 ) -> None:
     stub, logs = Stub(tmp_path, monkeypatch), (NullLog(), NullLog())
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(stub.use, logs))
+        list(pool.map(stub.use, logs, reversed(logs)))
     one = ["up", "/lab:/usr/bin True", "/lab:/usr/bin True", "down"]
     assert stub.done == one * 2
     assert os.environ["PATH"] == "/usr/bin"
@@ -242,7 +245,7 @@ def test_a_lab_is_not_taken_down_under_its_user_and_an_interrupted_wait_ends(
             assert not waits.done()
             procs.cancel()
             with pytest.raises(Cancelled):
-                waits.result(timeout=5)
+                waits.result(timeout=20)
     finally:
         procs.resume()
     assert stub.done == ["up", "down"]

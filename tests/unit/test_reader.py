@@ -105,7 +105,7 @@ def breaking(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     monkeypatch.setenv("DOCKER_HOST", f"tcp://127.0.0.1:{server.server_address[1]}")
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
-    monkeypatch.setattr(reader, "ASKED_WITHIN", 1)
+    monkeypatch.setattr(reader, "ASKED_WITHIN", 4)
     yield
     Engine.done.set()
     server.shutdown()

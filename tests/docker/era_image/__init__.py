@@ -7,9 +7,11 @@ What is made once stays in the engine (`tandem-test-eras:KEY`, KEY after everyth
 import hashlib
 import os
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
+from docker.errors import ImageNotFound
 
 from pipeline import base, build, config, engine, lock, wheels
 from pipeline.build import Parts
@@ -50,5 +52,6 @@ def made(log: Log) -> str:
         parts = Parts(base=scratch / "rootfs.tar", wheels=scratch / "wheels", folder=FOLDER)
         digest = str(build.make(NAME, image(), locked, parts, tag, scratch, log)["digest"])
     for name in set(stored.names(engine.client(), f"{REPOSITORY}:")) - {tag}:
-        engine.client().images.remove(name)
+        with suppress(ImageNotFound):  # another worker made it too
+            engine.client().images.remove(name)
     return digest
