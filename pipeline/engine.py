@@ -3,6 +3,7 @@
 An endpoint is "local" (what the docker client here talks to) or a Docker host as in `ssh://me@spark-1`.
 """
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
@@ -100,7 +101,7 @@ def remove(container: "Container") -> None:
 
     One that somebody else removes is waited for.
     """
-    from docker.errors import APIError
+    from docker.errors import APIError, NotFound
     from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_fixed
 
     def slow(error: BaseException) -> bool:
@@ -116,7 +117,8 @@ def remove(container: "Container") -> None:
     except APIError as error:
         if error.status_code != 409:  # somebody else removes it already
             raise
-        container.wait(condition="removed", timeout=60)
+        with suppress(NotFound):
+            container.wait(condition="removed", timeout=60)
 
 
 def client(endpoint: str = "local", *, within: int = 600) -> "DockerClient":
