@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from docker.errors import NotFound
@@ -64,9 +65,10 @@ def test_the_sdk_says_it_as_plainly(host: str, said: str, monkeypatch: pytest.Mo
 
 
 class Engine(BaseHTTPRequestHandler):
-    """An engine whose images go while it lists them."""
+    """An engine whose images go while it lists them, and which answers removals as planned."""
 
     fails = 0
+    plan: ClassVar[list[int]] = []
 
     def log_message(self, *args: object) -> None:
         """Say nothing."""
@@ -77,7 +79,16 @@ class Engine(BaseHTTPRequestHandler):
         Engine.fails -= gone
         said: object = {"message": "content digest: not found"} if gone else {"ApiVersion": "1.44"}
         body = json.dumps([{"Id": "sha256:1"}] if listing and not gone else said).encode()
-        self.send_response(404 if gone else 200)
+        self.answer(404 if gone else 200, body)
+
+    def do_DELETE(self) -> None:
+        self.answer(self.plan.pop(0), b'{"message": "no"}')
+
+    def do_POST(self) -> None:
+        self.answer(404, b'{"message": "no"}')  # whom it shall wait for is gone
+
+    def answer(self, status: int, body: bytes) -> None:
+        self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -106,3 +117,14 @@ def test_an_engine_that_cannot_list_its_images_is_not_asked_for_ever() -> None:
     with pytest.raises(NotFound, match="not found"):
         engine.images(engine.client())
     assert Engine.fails == 0
+
+
+@pytest.mark.usefixtures("forgetful")
+def test_a_removal_that_a_busy_engine_goes_on_with_or_that_somebody_else_began_is_one() -> None:
+    container = engine.client().containers.prepare_model({"Id": "1"})
+    Engine.plan[:] = [500, 409]
+    engine.remove(container)
+    assert Engine.plan == []
+    Engine.plan[:] = [404]
+    with pytest.raises(NotFound):
+        engine.remove(container)
