@@ -52,7 +52,7 @@ def look(endpoint: str, path: str) -> Any:
         answer = sockets.ask(address(endpoint), path)
     except OSError as error:
         raise HostError(
-            f"no Docker engine answers at {endpoint}: {error.strerror or error}",
+            f"no Docker engine answers at {_where(endpoint)}: {error.strerror or error}",
             hint="./doitw host says what is missing",
         ) from error
     if answer.status == 404:
@@ -136,8 +136,12 @@ def client(endpoint: str = "local", *, within: int = 600) -> "DockerClient":
         return docker.DockerClient(base_url=endpoint, timeout=within, use_ssh_client=True)
     except (DockerException, ValueError) as error:  # ValueError: a port that is none
         raise HostError(
-            f"no Docker engine answers at {endpoint}: {cause(error)}", hint="./doitw host says what is missing"
+            f"no Docker engine answers at {_where(endpoint)}: {cause(error)}", hint="./doitw host says what is missing"
         ) from error
+
+
+def _where(endpoint: str) -> str:
+    return f"local ({docker_host() or f'unix://{SOCKET}'})" if endpoint == "local" else endpoint
 
 
 def cause(error: BaseException) -> str:

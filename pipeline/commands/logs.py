@@ -47,7 +47,8 @@ class Logs(Looking):
                 raise ConfigError(f"cluster {meant.name} has no node {node!r}", hint=nearest(node, known))
         there = [(endpoint, found) for endpoint, found in there if found.node in (wanted or known)]
         if not there:
-            print(f"{meant.name}: nothing runs", file=sys.stderr)
+            said = f"node {wanted[0]} does not run" if wanted else "nothing runs"
+            print(f"{meant.name}: {said}", file=sys.stderr)
             return Exit.FAILED
         if opt_values["follow"]:
             _follow(there)

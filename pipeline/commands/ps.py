@@ -80,7 +80,7 @@ def _health(port: int | None) -> str:
     if port is None:
         return ""
     try:
-        status = sockets.ask(("127.0.0.1", port), "/health").status
+        status = sockets.ask(("127.0.0.1", port), "/health", within=5).status
     except (OSError, ValueError):
         return f"127.0.0.1:{port} does not answer"
     return f"127.0.0.1:{port} says {status}"

@@ -123,6 +123,17 @@ def test_a_cluster_that_was_renamed_is_named_shown_and_removed_under_its_old_nam
 
 
 @pytest.mark.usefixtures("checkout")
+def test_logs_of_a_node_that_is_gone_do_not_say_that_nothing_runs(
+    name: str, node: Node, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert Logs().parse_execute([]) == 1
+    assert capsys.readouterr().err == f"{name}: nothing runs\n"
+    node("head")
+    assert Logs().parse_execute(["worker"]) == 1
+    assert capsys.readouterr().err == f"{name}: node worker does not run\n"
+
+
+@pytest.mark.usefixtures("checkout")
 @pytest.mark.parametrize("act", [Ps, Down], ids=["ps", "down"])
 def test_a_cluster_of_which_nothing_is_anywhere_is_a_wrong_word(
     name: str, act: type[Ps | Down], capsys: pytest.CaptureFixture[str]

@@ -47,6 +47,16 @@ def test_an_empty_word_is_refused(checkout: Path, words: tuple[str, ...]) -> Non
     assert doitw(checkout, *words) == (3, "", "ERROR: a word is empty\n")
 
 
+@pytest.mark.parametrize("python", ["/nowhere/python3", "/bin/true", "/etc/hostname"])
+def test_a_python_that_was_asked_for_and_is_none_is_refused(
+    checkout: Path, python: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (checkout / ".venv/tandem/root").unlink()
+    monkeypatch.setenv("TANDEM_PYTHON", python)
+    said = f"ERROR: TANDEM_PYTHON: {python} is no Python 3.11 or newer\n"
+    assert doitw(checkout, "list") == (4, "", said)
+
+
 def test_a_set_up_takes_no_words(checkout: Path) -> None:
     assert doitw(checkout, "set-up", "x") == (3, "", "ERROR: set-up takes no words, and there is 'x'\n")
     assert doitw(checkout, "set-up")[0] == 0

@@ -211,7 +211,7 @@ def test_doitw_hands_a_signal_on_to_the_set_up_and_waits_for_its_end(tmp_path: P
     told = f"trap 'sleep 0.3; echo whole >{tmp_path}/whole; exit 130' TERM"
     # Not at once: it has to be waited for by then.
     set_up = f"{told}; sleep 1; echo $$ >{tmp_path}/pid; while :; do sleep 0.1; done"
-    python = program(tmp_path / "python", f'[ "$1" = -c ] && exit\n{set_up}')
+    python = program(tmp_path / "python", f'[ "$1" = -c ] && echo True && exit\n{set_up}')
     process = subprocess.Popen([tmp_path / "doitw", "list"], env={**os.environ, "TANDEM_PYTHON": str(python)})
     wait_for(lambda: (tmp_path / "pid").exists())
     process.send_signal(number)

@@ -61,7 +61,7 @@ def test_the_sdk_says_it_as_plainly(host: str, said: str, monkeypatch: pytest.Mo
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     with pytest.raises(HostError) as caught:
         engine.client()
-    assert str(caught.value) == f"no Docker engine answers at local: {said}"
+    assert str(caught.value) == f"no Docker engine answers at local ({host}): {said}"
 
 
 class Engine(BaseHTTPRequestHandler):
