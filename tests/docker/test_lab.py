@@ -215,8 +215,7 @@ ENDED_EARLY = """
 import sys
 from pathlib import Path
 from pipeline import lab
-from pipeline.log import NullLog, wait_until
-from tests.ports import free_port
+from pipeline.log import NullLog
 lab.up(Path(sys.argv[1]), NullLog(), registry="127.0.0.1:1", count=1)
 """
 
