@@ -18,9 +18,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from pipeline import build, buildkit, config, engine, lockfile, procs  # noqa: E402  # the checkout is not installed
+from pipeline import build, buildkit, config, engine, lockfile  # noqa: E402  # the checkout is not installed
 from pipeline.build import Parts  # noqa: E402
-from pipeline.log import NullLog  # noqa: E402
+from pipeline.core import procs  # noqa: E402  # the checkout is not installed
+from pipeline.core.log import NullLog  # noqa: E402
 
 GZIP = {"compression": "gzip", "force-compression": "true"}
 ZSTD = {"compression": "zstd", "force-compression": "true"}

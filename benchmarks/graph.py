@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from pipeline import procs  # noqa: E402  # the checkout is not installed
+from pipeline.core import procs  # noqa: E402  # the checkout is not installed
 from tests.flow.project import Project  # noqa: E402
 
 FILES = 10_000

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from pipeline import procs, store
+from pipeline.core import procs, store
+from pipeline.core.errors import ConfigError, TandemError
+from pipeline.core.log import Log
+from pipeline.core.suggest import nearest
 from pipeline.debs import Deb, Source, mirrors
-from pipeline.errors import ConfigError, TandemError
-from pipeline.log import Log
-from pipeline.nearest import nearest
 
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 SUITES = ("bookworm", "trixie", "forky", "sid", "oldstable", "stable", "testing", "unstable")

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.errors import HostError
+from pipeline.core.errors import HostError
 
 APT = Path("/etc/apt")
 NAME = "tandem-{suite}"

@@ -8,10 +8,10 @@ import os
 import shlex
 from pathlib import Path
 
-from pipeline import procs
-from pipeline.errors import HostError, TandemError
+from pipeline.core import procs
+from pipeline.core.errors import HostError, TandemError
+from pipeline.core.log import Log
 from pipeline.host import BINFMT
-from pipeline.log import Log
 
 RULES = Path("/usr/lib/binfmt.d")
 NAMES = {"linux/arm64": "qemu-aarch64", "linux/amd64": "qemu-x86_64"}

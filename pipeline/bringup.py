@@ -15,11 +15,12 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from pipeline import completion, procs, sockets, triage
+from pipeline import completion, triage
 from pipeline.cluster import Nodes, unpack
-from pipeline.errors import Cancelled
+from pipeline.core import http_client, procs
+from pipeline.core.errors import Cancelled
+from pipeline.core.log import Log
 from pipeline.layout import INSIDE, MASTER_PORT, Plan
-from pipeline.log import Log
 from pipeline.models import Cluster, Serve
 from pipeline.preflight import Refused, preflight
 
@@ -103,7 +104,7 @@ class BringUp:
     def healthy(port: int) -> bool:
         """Whether /health says 200."""
         try:
-            return sockets.ask(("127.0.0.1", port), "/health", within=5).status == 200
+            return http_client.ask(("127.0.0.1", port), "/health", within=5).status == 200
         except (OSError, ValueError):
             return False
 
@@ -111,7 +112,7 @@ class BringUp:
     def models(port: int, serve: Serve, within: float = 60) -> list[str]:
         """The models that the service lists. Raises Failure, of the step `model`, if it does not."""
         try:
-            answer = sockets.ask(
+            answer = http_client.ask(
                 ("127.0.0.1", port), "/v1/models", headers=completion.authorization(serve), within=within
             )
         except (OSError, ValueError) as error:

@@ -12,13 +12,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipeline import archive, buildkit, engine, lockfile, own, underlay
+from pipeline import buildkit, engine, lockfile, own, underlay
 from pipeline import launching as launcher
-from pipeline.errors import ConfigError, TandemError
+from pipeline.core import tar
+from pipeline.core.errors import ConfigError, TandemError
+from pipeline.core.log import Log, announce, step
 from pipeline.interpreter import interpreter
 from pipeline.launching import Launching
 from pipeline.lockfile import Lock
-from pipeline.log import Log, announce, step
 from pipeline.models import Image
 from pipeline.reading import Reading
 from pipeline.wheels import SUMMARY
@@ -179,11 +180,11 @@ def identity(locked: Lock) -> str:
 def stage(name: str, image: Image, locked: Lock, parts: Parts, context: Path, log: Log) -> None:
     """Put every archive and the finished Dockerfile into a build context. Raises as make() does."""
     layers = tuple(layer["name"] for layer in json.loads((parts.wheels / SUMMARY).read_text(encoding="utf-8")))
-    launching, present = None, archive.NOTHING
+    launching, present = None, tar.NOTHING
     if locked.reading is not None:
         launching, present = lay(name, image, locked, locked.reading, log), underlay.read(parts.base)
         for layer in layers:
-            present |= archive.names(parts.wheels / f"{layer}.tar")
+            present |= tar.names(parts.wheels / f"{layer}.tar")
     text = dockerfile(parts.folder / "Dockerfile", image, layers, base_name(locked), launching)
     (context / "Dockerfile").write_text(text, encoding="utf-8")
     scratch = context.parent
@@ -192,7 +193,7 @@ def stage(name: str, image: Image, locked: Lock, parts: Parts, context: Path, lo
     for layer in layers:
         _link(parts.wheels / f"{layer}.tar", context / f"{layer}.tar")
     if launching is None:
-        archive.write(context / "workdir.tar", {}, locked.epoch, folders=[image.workdir.strip("/")])
+        tar.write(context / "workdir.tar", {}, locked.epoch, folders=[image.workdir.strip("/")])
         _link(parts.base, context / "base.tar")
 
 

@@ -12,9 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline import host, procs
-from pipeline.errors import Cancelled, HostError, TandemError
-from pipeline.log import Log
+from pipeline import host
+from pipeline.core import procs
+from pipeline.core.errors import Cancelled, HostError, TandemError
+from pipeline.core.log import Log
 
 if TYPE_CHECKING:
     from python_on_whales import DockerClient

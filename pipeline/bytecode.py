@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline import procs
+from pipeline.core import procs
 
 SCRIPT = Path(__file__).with_name("probes") / "bytecode.py"
 

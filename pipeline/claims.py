@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Mapping
 
-from pipeline import engine, registry, sockets
-from pipeline.errors import TandemError
+from pipeline import engine, registry
+from pipeline.core import http_client
+from pipeline.core.errors import TandemError
 from pipeline.graph.task import Claim
 from pipeline.graph.world import World
 
@@ -111,7 +112,7 @@ def _container(claim: Claim) -> str | None:
 def _health(claim: Claim) -> str | None:
     host, port, path = str(claim.what["host"]), int(str(claim.what["port"])), str(claim.what["path"])
     try:
-        status = sockets.ask((host, port), path, within=10).status
+        status = http_client.ask((host, port), path, within=10).status
     except (OSError, ValueError) as error:
         return f"http://{host}:{port}{path} does not answer: {error}"
     return None if status == 200 else f"http://{host}:{port}{path} says {status}"

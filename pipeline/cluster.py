@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline import archive as archives
 from pipeline import engine
+from pipeline.core import tar as archives
+from pipeline.core.errors import HostError, TandemError
+from pipeline.core.log import Log
 from pipeline.engine import LABEL
-from pipeline.errors import HostError, TandemError
 from pipeline.layout import ASSIGNED, GO, INSIDE, TOKEN, Plan
-from pipeline.log import Log
 
 if TYPE_CHECKING:
     from docker import DockerClient

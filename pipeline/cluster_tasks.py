@@ -11,7 +11,7 @@ import msgspec
 from pipeline import claims, engine
 from pipeline.check_tasks import EMULATION
 from pipeline.config import Config
-from pipeline.errors import TandemError
+from pipeline.core.errors import TandemError
 from pipeline.graph.task import Claim, Inputs, Json, Outputs, Run, Task
 from pipeline.image_tasks import keep, lock_mode
 from pipeline.lockeddebs import LAB, REGISTRY, Wanted
@@ -47,7 +47,7 @@ def _debs_lock(config: Config, wanted: Wanted, doc: str) -> Task:
     mode = lock_mode()
 
     def run(run: Run) -> Outputs:
-        from pipeline import store
+        from pipeline.core import store
 
         wanted.lock(config.root, mode, run.log)
         return {"sha256": store.digest(config.root / wanted.path)}

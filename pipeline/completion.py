@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipeline.errors import ConfigError, TandemError
+from pipeline.core.errors import ConfigError, TandemError
 from pipeline.models import Serve
 
 PROMPT = "two wheels, one chain: "

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from pipeline.errors import ConfigError, TandemError
+from pipeline.core.errors import ConfigError, TandemError
 from pipeline.tree import normalised
 
 SHOWN = 8  # lines of uv's own explanation; all of it is in the log

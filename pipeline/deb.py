@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, cast
 
-from pipeline.errors import TandemError
+from pipeline.core.errors import TandemError
 
 MAGIC = b"!<arch>\n"
 MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32", "libo32")

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline import procs, store
-from pipeline.errors import HostError, TandemError
-from pipeline.log import Log
+from pipeline.core import procs, store
+from pipeline.core.errors import HostError, TandemError
+from pipeline.core.log import Log
 
 POCKETS = ("", "-updates", "-security")
 FAMILY = ("stable", "oldstable", "oldoldstable", "testing")  # suites by rank, as sources may name them

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import cluster as clusters
-from pipeline import completion, engine, layout, procs, triage
+from pipeline import completion, engine, layout, triage
 from pipeline.bringup import BringUp, Failure
-from pipeline.errors import Cancelled, TandemError
+from pipeline.core import procs
+from pipeline.core.errors import Cancelled, TandemError
+from pipeline.core.log import Log, announce, wait_until
 from pipeline.layout import Plan
-from pipeline.log import Log, announce, wait_until
 from pipeline.models import Cluster, Serve
 from pipeline.sensible import REFERENCE
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pipeline.errors import TandemError
+from pipeline.core.errors import TandemError
 
 
 @contextmanager

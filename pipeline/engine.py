@@ -7,8 +7,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
-from pipeline import dockerconfig, sockets
-from pipeline.errors import HostError, TandemError
+from pipeline import dockerconfig
+from pipeline.core import http_client
+from pipeline.core.errors import HostError, TandemError
 from pipeline.host import SOCKET, docker_host
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def look(endpoint: str, path: str) -> Any:
     Raises HostError if no engine answers, TandemError for any other answer.
     """
     try:
-        answer = sockets.ask(address(endpoint), path)
+        answer = http_client.ask(address(endpoint), path)
     except OSError as error:
         raise HostError(
             f"no Docker engine answers at {_where(endpoint)}: {error.strerror or error}",

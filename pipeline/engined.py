@@ -3,10 +3,10 @@
 import shutil
 from pathlib import Path
 
-from pipeline import procs
-from pipeline.errors import HostError
+from pipeline.core import procs
+from pipeline.core.errors import HostError
+from pipeline.core.log import Log, step, wait_until
 from pipeline.host import SOCKET, engine_info, which
-from pipeline.log import Log, step, wait_until
 
 RUN = Path("/run")
 DAEMON_JSON = Path("/etc/docker/daemon.json")

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import inspect as shapes
 
-from pipeline.nearest import nearest
+from pipeline.core.suggest import nearest
 from pipeline.sensible import Fault, Key
 
 _KINDS: dict[type[Any], tuple[type[Any], str]] = {

@@ -14,8 +14,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from pipeline import procs, sockets
-from pipeline.errors import HostError, TandemError
+from pipeline.core import http_client, procs
+from pipeline.core.errors import HostError, TandemError
 
 SOCKET = "/var/run/docker.sock"
 BINFMT = Path("/proc/sys/fs/binfmt_misc")
@@ -111,7 +111,7 @@ def engine_info(where: str) -> tuple[Mapping[str, Any] | None, str]:
     scheme, _, rest = (where or f"unix://{SOCKET}").partition("://")
     try:
         if scheme == "unix":
-            answer = sockets.ask(rest, "/info", within=20)
+            answer = http_client.ask(rest, "/info", within=20)
             if answer.status != 200:
                 return None, f"it answers {answer.status} to /info"
             return answer.json(), ""

@@ -15,10 +15,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline import aptsuite, binfmt, engined, procs
-from pipeline.errors import HostError, TandemError
+from pipeline import aptsuite, binfmt, engined
+from pipeline.core import procs
+from pipeline.core.errors import HostError, TandemError
+from pipeline.core.log import Log, step
 from pipeline.host import Need, docker_host, look, which
-from pipeline.log import Log, step
 
 PACKAGES = {
     "docker client": ("docker-cli",),

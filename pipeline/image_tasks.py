@@ -39,7 +39,8 @@ def _lock(config: Config, name: str, image: Image) -> Task:
     paths = tuple(files(name, on_image=isinstance(image, CombinedImage)).values())
 
     def run(run: Run) -> Outputs:
-        from pipeline import lock, store
+        from pipeline import lock
+        from pipeline.core import store
 
         made = lock.make(name, image, config.root, mode, run.log)
         return {"files": {path: store.digest(config.root / path) for path in paths}, "epoch": made.epoch}
@@ -110,9 +111,10 @@ def _wheels(config: Config, name: str, *, combined: bool) -> Task:
     below = f"base:{name}"
 
     def run(run: Run) -> Outputs:
-        from pipeline import archive, lockfile, underlay, wheels
+        from pipeline import lockfile, underlay, wheels
+        from pipeline.core import tar
 
-        present = underlay.read(_paths(config, run.upstream[below])) if combined else archive.NOTHING
+        present = underlay.read(_paths(config, run.upstream[below])) if combined else tar.NOTHING
         made = wheels.make(lockfile.read(name, config.root), run.scratch / "layers", run.log, present)
         keep(run.scratch / "layers", _layers(config, made))
         return dict(made)

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from pipeline.errors import ConfigError
+from pipeline.core.errors import ConfigError
 
 DOCKERFILE = """\
 # Only copies, on top of somebody else's image, in which nothing moves; nothing of the target's architecture runs while

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pipeline import complaints, distributions, entrypoint, pythons, vllm_registry
 from pipeline.audit import MACHINES
-from pipeline.errors import TandemError
+from pipeline.core.errors import TandemError
 from pipeline.pythons import Inside
 from pipeline.reading import Interpreter, Reading
 from pipeline.rootview import Rule, View

@@ -9,9 +9,9 @@ import tarfile
 from pathlib import Path
 
 from pipeline import deb, debs
-from pipeline.errors import HostError
+from pipeline.core.errors import HostError
+from pipeline.core.log import Log
 from pipeline.lockfile import Lock
-from pipeline.log import Log
 
 LINKERS = {
     "amd64": ("ld-linux-x86-64.so.2", "x86_64-linux-gnu"),

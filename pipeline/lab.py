@@ -18,11 +18,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from pipeline import config, engine, labengine, labimage, labssh, procs
-from pipeline.errors import BusyError, Cancelled, ConfigError, HostError, TandemError
+from pipeline import config, engine, labengine, labimage, labssh
+from pipeline.core import procs
+from pipeline.core.errors import BusyError, Cancelled, ConfigError, HostError, TandemError
+from pipeline.core.log import Log, announce, step, wait_until
 from pipeline.labengine import REGISTRY, STORES, Plan, Seen
 from pipeline.lockeddebs import LAB
-from pipeline.log import Log, announce, step, wait_until
 
 MOST, USUAL_COUNT = 9, 2
 USUAL, WITHIN = 8, 120  # seconds until the machines answer

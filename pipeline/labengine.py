@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from pipeline import archive, engine
+from pipeline import engine
+from pipeline.core import tar
+from pipeline.core.log import Log
 from pipeline.engine import LABEL
 from pipeline.labimage import OURS
-from pipeline.log import Log
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -117,7 +118,7 @@ def start(client: "DockerClient", lab: str, name: str, plan: Plan, key: str, hos
         f"{OURS}/ssh_host_ed25519_key": host_key[0],
         "etc/docker/daemon.json": daemon(plan.store).encode(),
     }
-    machine.put_archive("/", archive.packed({path: (content, 0o600) for path, content in files.items()}))
+    machine.put_archive("/", tar.packed({path: (content, 0o600) for path, content in files.items()}))
     machine.start()
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import IO
 
 from pipeline import base, deb, debs, engine, made, rootfs
+from pipeline.core.errors import TandemError
+from pipeline.core.log import Log, step, wait_until
 from pipeline.debs import Deb
 from pipeline.engine import LABEL
-from pipeline.errors import TandemError
 from pipeline.lockeddebs import LAB
-from pipeline.log import Log, step, wait_until
 from pipeline.rootfs import Rootfs
 
 REPOSITORY = "tandem/lab"

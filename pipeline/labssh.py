@@ -11,8 +11,8 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from pipeline import procs
-from pipeline.errors import HostError
+from pipeline.core import procs
+from pipeline.core.errors import HostError
 from pipeline.host import which
 
 KEY, KNOWN, CONFIG, BIN = "id_ed25519", "known_hosts", "config", "bin"

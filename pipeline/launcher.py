@@ -4,12 +4,13 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from pipeline import lab, labengine, procs
+from pipeline import lab, labengine
 from pipeline.checks import eras
 from pipeline.checks.stations import Endpoint
-from pipeline.errors import ConfigError
+from pipeline.core import procs
+from pipeline.core.errors import ConfigError
+from pipeline.core.log import Log, step
 from pipeline.lab import Machine
-from pipeline.log import Log, step
 from pipeline.models import Image
 from pipeline.smoke import Smoked
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline import entrypoint
-from pipeline.errors import ConfigError
+from pipeline.core.errors import ConfigError
 from pipeline.reading import Reading
 from pipeline.sensible import of_a_node
 

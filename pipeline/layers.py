@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pipeline.errors import TandemError
+from pipeline.core.errors import TandemError
 
 OWN_SHARE = 0.01
 BUCKET_SHARE = 0.03

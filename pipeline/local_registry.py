@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline import debs, engine, host, procs, registry
+from pipeline import debs, engine, host, registry
+from pipeline.core import procs
+from pipeline.core.errors import TandemError
+from pipeline.core.log import Log, wait_until
 from pipeline.debs import Deb
-from pipeline.errors import TandemError
 from pipeline.lockeddebs import REGISTRY
-from pipeline.log import Log, wait_until
 
 CONFIG = """\
 version: 0.1

@@ -7,9 +7,9 @@ from typing import Any
 
 from pipeline import lock_combined, lock_debian, lockfile, own
 from pipeline.audit import Target
-from pipeline.errors import ConfigError
+from pipeline.core.errors import ConfigError
+from pipeline.core.log import Log
 from pipeline.lockfile import Lock
-from pipeline.log import Log
 from pipeline.models import CombinedImage, Image
 from pipeline.request import files, request
 

@@ -6,10 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 from pipeline import aptroot, debs, pins, resolve
 from pipeline.audit import MACHINES, Target
+from pipeline.core.errors import ConfigError
+from pipeline.core.log import Log
 from pipeline.debs import Deb
-from pipeline.errors import ConfigError
 from pipeline.lockfile import Lock
-from pipeline.log import Log
 from pipeline.models import DebianImage
 from pipeline.request import request
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from pipeline.errors import ConfigError, HostError
-from pipeline.log import Log
+from pipeline.core.errors import ConfigError, HostError
+from pipeline.core.log import Log
 
 if TYPE_CHECKING:
     from pipeline.debs import Deb

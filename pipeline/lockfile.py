@@ -19,8 +19,8 @@ from typing import Any
 import msgspec
 
 from pipeline import tree
+from pipeline.core.errors import ConfigError
 from pipeline.debs import Deb
-from pipeline.errors import ConfigError
 from pipeline.reading import Reading
 from pipeline.request import files
 from pipeline.resolve import Wheel

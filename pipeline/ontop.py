@@ -10,8 +10,8 @@ from pipeline import complaints, conflict, remedy, resolve, stubs
 from pipeline.audit import Target
 from pipeline.complaints import Wish
 from pipeline.conflict import Clash
-from pipeline.errors import ConfigError
-from pipeline.log import Log
+from pipeline.core.errors import ConfigError
+from pipeline.core.log import Log
 from pipeline.reading import Inside, Reading
 from pipeline.resolve import Request, Wheel
 from pipeline.tree import normalised

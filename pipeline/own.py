@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline import archive, bytecode, tree
-from pipeline.errors import ConfigError
+from pipeline import bytecode, tree
+from pipeline.core import tar
+from pipeline.core.errors import ConfigError
+from pipeline.core.suggest import nearest
 from pipeline.launching import Launching
 from pipeline.lockfile import Lock
 from pipeline.models import Image
-from pipeline.nearest import nearest
 from pipeline.tree import Place
 
 # Links of a merged /usr: a folder of that name in a layer would take the link's place.
@@ -31,7 +32,7 @@ def write(
     scratch: Path,
     into: Path,
     launching: Launching | None = None,
-    present: Mapping[str, str] = archive.NOTHING,
+    present: Mapping[str, str] = tar.NOTHING,
 ) -> str:
     """Write the archive of an image's own files; `folder` is dockerfiles/<image>. Returns its SHA-256.
 
@@ -61,19 +62,19 @@ def write(
         path.relative_to(root).as_posix(): path for path in root.rglob("*") if path.is_symlink() or path.is_file()
     }
     folders = launching.folders if launching else ()
-    if archive.taken([f"{folder}/x" for folder in folders], present):
+    if tar.taken([f"{folder}/x" for folder in folders], present):
         raise ConfigError(
             f"dockerfiles/{name}/image.yaml: workdir: the base has a file at {image.workdir} or above it",
             hint="name a folder, as in /workspace/vllm",
         )
     laid = {*launching.files, *launching.links} if launching else set()
-    if taken := archive.taken(members.keys() - laid, present):
+    if taken := tar.taken(members.keys() - laid, present):
         raise ConfigError(
             f"dockerfiles/{name}/image.yaml: files, distributions: it is in the base or among what is added:"
             f" /{', /'.join(taken[:5])}",
             hint="nothing inside may change: give it another name, or use another base",
         )
-    return archive.write(into, members, locked.epoch, folders, present)
+    return tar.write(into, members, locked.epoch, folders, present)
 
 
 def _launching(launching: Launching, root: Path) -> None:

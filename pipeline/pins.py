@@ -7,9 +7,9 @@ from typing import Any
 
 from pipeline import resolve
 from pipeline.audit import Target
-from pipeline.errors import ConfigError
+from pipeline.core.errors import ConfigError
+from pipeline.core.log import Log
 from pipeline.lockfile import Lock
-from pipeline.log import Log
 from pipeline.models import Additions, Python
 from pipeline.resolve import Wheel
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pipeline import engine
 from pipeline.cluster import Nodes
-from pipeline.errors import HostError
+from pipeline.core.errors import HostError
 from pipeline.layout import ASSIGNED, Plan
 
 # A rank of the tiny model, Ray and the API server, each with its own copy of torch.

@@ -4,9 +4,10 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pipeline import engine, procs, registry
-from pipeline.errors import Cancelled, TandemError
-from pipeline.log import Log
+from pipeline import engine, registry
+from pipeline.core import procs
+from pipeline.core.errors import Cancelled, TandemError
+from pipeline.core.log import Log
 
 TRIES = 5
 HEX = re.compile(r"[0-9a-f]{12,}")

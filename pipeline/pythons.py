@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from pipeline.errors import TandemError
+from pipeline.core.errors import TandemError
 from pipeline.reading import Interpreter
 from pipeline.rootview import Rule, View
 

@@ -12,10 +12,11 @@ from typing import Any
 from msgspec import Struct, json
 from msgspec.structs import replace
 
-from pipeline import dockerconfig, engine, inspection, procs, rootview
-from pipeline.errors import Cancelled, TandemError
+from pipeline import dockerconfig, engine, inspection, rootview
+from pipeline.core import procs
+from pipeline.core.errors import Cancelled, TandemError
+from pipeline.core.log import Log, announce, step
 from pipeline.inspection import Configuration
-from pipeline.log import Log, announce, step
 from pipeline.reading import Reading
 
 KIND = "reader"

@@ -10,7 +10,7 @@ from uuid import uuid4
 import msgspec
 
 from pipeline import reader
-from pipeline.log import Log
+from pipeline.core.log import Log
 from pipeline.reader import Read
 
 T = TypeVar("T", bound=msgspec.Struct)

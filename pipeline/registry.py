@@ -11,8 +11,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from pipeline import dockerconfig, sockets
-from pipeline.errors import TandemError
+from pipeline import dockerconfig
+from pipeline.core import http_client
+from pipeline.core.errors import TandemError
 
 ACCEPT = ", ".join(
     [
@@ -134,15 +135,15 @@ def delete(address: str, repository: str, digest: str) -> None:
 def _statuses(address: str, paths: Sequence[str]) -> list[int]:
     where, headers = _where(address), {"Accept": ACCEPT}
     try:
-        statuses = sockets.heads(where, paths, headers=headers)
+        statuses = http_client.heads(where, paths, headers=headers)
         if 401 in statuses and (known := login(address)):
-            statuses = sockets.heads(where, paths, headers=headers | _basic(known))
+            statuses = http_client.heads(where, paths, headers=headers | _basic(known))
     except (OSError, ValueError) as error:
         raise _unreachable(address, error) from error
     return statuses
 
 
-def _found(address: str, path: str, method: str) -> sockets.Answer | None:
+def _found(address: str, path: str, method: str) -> http_client.Answer | None:
     """What the registry has at a path; None for 404. Raises TandemError for any other answer than 200."""
     answer = _ask(address, path, method)
     if answer.status not in (200, 404):
@@ -176,13 +177,13 @@ def platforms(address: str, repository: str, digest: str) -> tuple[str, ...]:
     return tuple(sorted(f"{entry.get('os')}/{entry.get('architecture')}" for entry in entries))
 
 
-def _ask(address: str, path: str, method: str) -> sockets.Answer:
+def _ask(address: str, path: str, method: str) -> http_client.Answer:
     headers = {"Accept": ACCEPT}
     try:
-        answer = sockets.ask(_where(address), path, method=method, headers=headers)
+        answer = http_client.ask(_where(address), path, method=method, headers=headers)
         # Asked for only now: reading Docker's configuration takes longer than a look does.
         if answer.status == 401 and path != "/v2/" and (known := login(address)):
-            answer = sockets.ask(_where(address), path, method=method, headers=headers | _basic(known))
+            answer = http_client.ask(_where(address), path, method=method, headers=headers | _basic(known))
         return answer
     except (OSError, ValueError) as error:
         raise _unreachable(address, error) from error

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from pipeline import conflict
-from pipeline.errors import Cancelled, TandemError
+from pipeline.core.errors import Cancelled, TandemError
 
 WITHIN = 60  # seconds for one look; with a warm cache one takes 6 s for vLLM and all that it needs
 ALTOGETHER = 150  # seconds after which no further look begins

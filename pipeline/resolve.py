@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from pipeline import conflict, knownbad, procs, remedy
+from pipeline import conflict, knownbad, remedy
 from pipeline.audit import Target
-from pipeline.errors import ConfigError, TandemError
-from pipeline.log import Log, announce
+from pipeline.core import procs
+from pipeline.core.errors import ConfigError, TandemError
+from pipeline.core.log import Log, announce
 
 NEWEST_GLIBC = 40  # the newest manylinux_2_N that uv can be asked for
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO, Self
 
 from pipeline import deb, made
-from pipeline.errors import TandemError
+from pipeline.core.errors import TandemError
 
 DROPPED = ("usr/share/man/", "usr/share/info/", "usr/share/locale/", "usr/share/lintian/", "usr/share/bug/", "var/log/")
 DOC = "usr/share/doc/"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from pipeline.errors import TandemError
+from pipeline.core.errors import TandemError
 
 Kind = Literal["file", "dir", "link", "other"]
 Rule = tuple[re.Pattern[str], int | re.Pattern[bytes]]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from pipeline import registry
-from pipeline.errors import TandemError
-from pipeline.log import Log
+from pipeline.core.errors import TandemError
+from pipeline.core.log import Log
 from pipeline.push import Transient, retried
 
 if TYPE_CHECKING:

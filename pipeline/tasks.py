@@ -8,7 +8,7 @@ from pathlib import Path
 from pipeline import claims, cluster_tasks, engine, host, image_tasks
 from pipeline import config as reader
 from pipeline.config import Config
-from pipeline.errors import HostError
+from pipeline.core.errors import HostError
 from pipeline.graph.configured import Configuration
 from pipeline.graph.graph import Graph
 from pipeline.graph.task import Task

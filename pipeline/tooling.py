@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from pipeline import procs
-from pipeline.errors import HostError, TandemError
-from pipeline.log import Log, step
+from pipeline.core import procs
+from pipeline.core.errors import HostError, TandemError
+from pipeline.core.log import Log, step
 
 LOCK = Path("lockfiles/tooling.txt")
 # Settings of this machine's pip that would fight with a hash-locked install; where packages come from is kept.

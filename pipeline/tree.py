@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.errors import TandemError
+from pipeline.core.errors import TandemError
 
 PREFIX = "usr/local"
 DATA = ("bin", "etc", "man", "share")  # of uv's target folder, but of the prefix in the image

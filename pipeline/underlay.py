@@ -4,9 +4,10 @@ import gzip
 from pathlib import Path
 from typing import Any
 
-from pipeline import reader, readings, store
+from pipeline import reader, readings
+from pipeline.core import store
+from pipeline.core.log import Log
 from pipeline.lockfile import Lock
-from pipeline.log import Log
 
 LIST = "paths.gz"
 

@@ -2,7 +2,7 @@
 
 import ast
 
-from pipeline.errors import TandemError
+from pipeline.core.errors import TandemError
 
 WHOLE = "_VLLM_MODELS"
 """The dictionary that vLLM looks into; all others are merged into it (0.6 to 0.19)."""

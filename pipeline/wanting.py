@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from pipeline import config, tasks
-from pipeline.errors import TandemError
+from pipeline.core.errors import TandemError
 from pipeline.graph.names import resolve
 from pipeline.models import CombinedImage
 

@@ -9,12 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from pipeline import archive, bytecode, layers, lock, procs, resolve, roomy, store, tree
-from pipeline.errors import TandemError
+from pipeline import bytecode, layers, lock, resolve, tree
+from pipeline.core import procs, store, tar
+from pipeline.core.errors import TandemError
+from pipeline.core.log import Log, step
+from pipeline.core.scratch import scratch_folder
 from pipeline.interpreter import interpreter
 from pipeline.layers import Layer
 from pipeline.lockfile import Lock
-from pipeline.log import Log, step
 from pipeline.tree import Distribution, Place
 
 AT_ONCE = 6000  # files compiled between two signs of life
@@ -23,7 +25,7 @@ ADDED = "added"  # the one layer of what is added to another image
 EXPANSION = 5  # how much larger a tree with bytecode is than its wheels, rounded up
 
 
-def make(locked: Lock, into: Path, log: Log, present: Mapping[str, str] = archive.NOTHING) -> dict[str, Any]:
+def make(locked: Lock, into: Path, log: Log, present: Mapping[str, str] = tar.NOTHING) -> dict[str, Any]:
     """Write the layers of a lock's wheels to `into`/<layer>.tar and their list to `into`/layers.json, which comes last.
 
     Returns `digest` (over names and hashes of all layers), `layers` (name → SHA-256 of the tar, which is the layer's
@@ -35,7 +37,7 @@ def make(locked: Lock, into: Path, log: Log, present: Mapping[str, str] = archiv
     into.mkdir(parents=True, exist_ok=True)
     (into / SUMMARY).unlink(missing_ok=True)
     size = EXPANSION * sum(wheel.size for wheel in locked.wheels)
-    with tempfile.TemporaryDirectory(prefix=".python-", dir=into) as tools, roomy.folder(size, into) as scratch:
+    with tempfile.TemporaryDirectory(prefix=".python-", dir=into) as tools, scratch_folder(size, into) as scratch:
         python = interpreter(locked, Path(tools), log) if locked.interpreter else ()
         return assemble(locked, found, python, scratch, into, log, present)
 
@@ -47,7 +49,7 @@ def assemble(
     scratch: Path,
     into: Path,
     log: Log,
-    present: Mapping[str, str] = archive.NOTHING,
+    present: Mapping[str, str] = tar.NOTHING,
 ) -> dict[str, Any]:
     """What make() does once it has the wheels (files by distribution) and a Python of the image's version, if any."""
     with step(log, f"installing {len(found)} wheels for {locked.platform}"):
@@ -184,7 +186,7 @@ def refuse_foreign(site: Path, distributions: Iterable[Distribution], locked: Lo
 def refuse_present(contents: Mapping[str, Iterable[str]], present: Mapping[str, str], origin: str) -> None:
     """Raise TandemError that names a distribution with a file at a path where the image below has something."""
     for name, paths in contents.items():
-        if taken := archive.taken(paths, present):
+        if taken := tar.taken(paths, present):
             raise TandemError(
                 f"{origin}: python.requirements: {name} would take the place of what is in the base already:"
                 f" /{', /'.join(taken[:5])}",
@@ -201,7 +203,7 @@ def _write(
 ) -> dict[str, str]:
     def one(layer: Layer) -> str:
         members = {path: file for name in layer.distributions for path, file in contents[name].items()}
-        return archive.write(into / f"{layer.name}.tar", members, epoch, present=present)
+        return tar.write(into / f"{layer.name}.tar", members, epoch, present=present)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return dict(zip((layer.name for layer in plan), pool.map(one, plan), strict=True))

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import yaml
 
-from pipeline.errors import ConfigError
+from pipeline.core.errors import ConfigError
 from pipeline.sensible import Key
 
 _SAFE: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable
 
-from pipeline.log import NullLog
+from pipeline.core.log import NullLog
 
 
 class Trigger(NullLog):

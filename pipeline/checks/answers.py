@@ -9,7 +9,7 @@ from typing import Any
 
 from pipeline.checks.boxes import INSIDE, Box, Said
 from pipeline.checks.verdict import Verdict, crash_verdict, emulator_crashed, emulator_speaks, ending
-from pipeline.log import Log
+from pipeline.core.log import Log
 
 MARK = "@@tandem "
 ATTEMPTS = 3

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from pipeline import archive, engine, procs
+from pipeline import engine
 from pipeline.checks.verdict import emulator_crashed
+from pipeline.core import procs, tar
+from pipeline.core.errors import Cancelled, TandemError
 from pipeline.engine import LABEL
-from pipeline.errors import Cancelled, TandemError
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -253,7 +254,7 @@ def _archive(files: Mapping[str, bytes]) -> bytes:
         if file.suffix in {".py", ".sh"}
     }
     there = INSIDE.removeprefix("/")
-    return archive.packed(
+    return tar.packed(
         {
             f"{there}/{path}": (content, 0o600 if path.startswith(SECRETS) else 0o644)
             for path, content in {**inside, **files}.items()

@@ -12,8 +12,8 @@ from pipeline.checks.boxes import INSIDE, PROBES
 from pipeline.checks.contract import PORTS
 from pipeline.checks.launches import NOFILE, Terms
 from pipeline.checks.stations import OURS, Endpoint, Fault, Station, last
-from pipeline.errors import HostError, TandemError
-from pipeline.log import Log
+from pipeline.core.errors import HostError, TandemError
+from pipeline.core.log import Log
 
 CONTAINERD = "io.containerd.snapshotter"
 NO_RDMA = "mlx5_0"

@@ -12,11 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 
-from pipeline import procs
 from pipeline.checks.boxes import INSIDE, SECRETS, Box, BoxError, Said, Yard
 from pipeline.checks.verdict import Verdict, crash_verdict, ending, judge
-from pipeline.errors import Cancelled
-from pipeline.log import Log
+from pipeline.core import procs
+from pipeline.core.errors import Cancelled
+from pipeline.core.log import Log
 
 NAME = "ray"
 ATTEMPTS = 3

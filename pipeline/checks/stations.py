@@ -12,14 +12,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from uuid import uuid4
 
-from pipeline import procs
 from pipeline.checks import launches
 from pipeline.checks.boxes import Said
 from pipeline.checks.verdict import ending
+from pipeline.core import procs
+from pipeline.core.errors import Cancelled, HostError, TandemError
+from pipeline.core.log import Log
+from pipeline.core.procs import ProgramError
 from pipeline.engine import LABEL
-from pipeline.errors import Cancelled, HostError, TandemError
-from pipeline.log import Log
-from pipeline.procs import ProgramError
 
 OURS = f"{LABEL}=eras"
 DAY = 86400

@@ -13,10 +13,10 @@ from pipeline.commands.places import chosen, root
 from pipeline.commands.shown import Shown
 from pipeline.commands.writing import created, rewritten
 from pipeline.config import Config
-from pipeline.errors import ConfigError, Exit, TandemError
+from pipeline.core.errors import ConfigError, Exit, TandemError
+from pipeline.core.suggest import nearest
 from pipeline.host import ELF
 from pipeline.models import Additions, Combine, CombinedImage
-from pipeline.nearest import nearest
 from pipeline.sides import Side
 
 

@@ -3,7 +3,7 @@
 from typing import Any, ClassVar
 
 from pipeline.commands.looking import JSON, Looking, Options, none_of, say
-from pipeline.errors import Exit
+from pipeline.core.errors import Exit
 from pipeline.graph.graph import Graph
 from pipeline.graph.survey import SCHEMA
 from pipeline.graph.task import Json

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pipeline import cluster as clusters
 from pipeline.commands.looking import Looking, Options
 from pipeline.commands.places import chosen, named, on_each
-from pipeline.errors import Exit
+from pipeline.core.errors import Exit
 
 if TYPE_CHECKING:
     from docker import DockerClient

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from pipeline.commands.looking import JSON, Looking, Options, say
-from pipeline.errors import ConfigError, Exit
-from pipeline.graph.files import not_writable
+from pipeline.core.errors import ConfigError, Exit
+from pipeline.core.files import not_writable
 from pipeline.graph.graph import Graph
 from pipeline.graph.names import resolve
 from pipeline.graph.records import LATEST

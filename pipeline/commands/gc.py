@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from pipeline import roomy
 from pipeline.commands.looking import JSON, Looking, Options, none_of, say
-from pipeline.errors import ConfigError, Exit, HostError
+from pipeline.core import scratch
+from pipeline.core.errors import ConfigError, Exit, HostError
 from pipeline.graph.garbage import OUTSIDE, UNFINISHED, Item, one, sort_out
 from pipeline.graph.graph import Graph
 from pipeline.graph.running import Holder, hold_free, holder
@@ -86,7 +86,7 @@ def _busy(graph: Graph) -> dict[str, Holder]:
 
 def _find(graph: Graph, keep: int, busy: Mapping[str, Holder]) -> Found:
     items, kept = sort_out(graph, keep, busy)
-    for folder in roomy.left_behind():
+    for folder in scratch.left_behind():
         items += one(UNFINISHED, folder)
     notes = [f"{name} is running, in process {found.pid}" for name, found in busy.items()]
     if busy:

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 from doit import loader
 
 from pipeline.commands.looking import JSON, Looking, Options, coloured, say
-from pipeline.errors import ConfigError, Exit
-from pipeline.graph.files import write_whole
+from pipeline.core.errors import ConfigError, Exit
+from pipeline.core.files import write_whole
 from pipeline.graph.graph import Graph
 from pipeline.graph.names import resolve
 from pipeline.graph.survey import SCHEMA, Seen, running_json, survey

@@ -4,7 +4,7 @@ from msgspec.structs import asdict
 
 from pipeline import host
 from pipeline.commands.looking import Looking, Options, none_of, say
-from pipeline.errors import Exit
+from pipeline.core.errors import Exit
 from pipeline.graph.survey import SCHEMA
 
 

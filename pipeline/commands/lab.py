@@ -7,12 +7,12 @@ from pipeline import lab, labengine
 from pipeline.commands.looking import JSON, Looking, Options, say
 from pipeline.commands.places import chosen, root
 from pipeline.commands.shown import Shown
-from pipeline.errors import ConfigError, Exit
+from pipeline.core.errors import ConfigError, Exit
+from pipeline.core.suggest import nearest
 from pipeline.graph.survey import SCHEMA
 from pipeline.graph.task import Json
 from pipeline.graph.view import table
 from pipeline.lab import Look
-from pipeline.nearest import nearest
 
 COLUMNS = ("name", "address", "endpoint", "store", "engine", "state")
 OPTIONS = {"up": ("store", "machines"), "down": (), "ps": ("json",)}

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from pipeline.commands.looking import JSON, Looking, Options, say
-from pipeline.errors import ConfigError, Exit, TandemError
-from pipeline.graph.files import folder_name
+from pipeline.core.errors import ConfigError, Exit, TandemError
+from pipeline.core.files import folder_name
 from pipeline.graph.graph import Graph
 from pipeline.graph.names import resolve
 from pipeline.graph.output import LATEST, clean

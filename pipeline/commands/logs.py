@@ -10,8 +10,8 @@ from pipeline import cluster as clusters
 from pipeline.cluster import Found
 from pipeline.commands.looking import Looking, Options
 from pipeline.commands.places import chosen, connected, named, running
-from pipeline.errors import ConfigError, Exit
-from pipeline.nearest import nearest
+from pipeline.core.errors import ConfigError, Exit
+from pipeline.core.suggest import nearest
 
 Place = tuple[str, Found]
 """An endpoint, and a container there."""

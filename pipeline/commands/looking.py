@@ -13,7 +13,7 @@ from doit.cmd_base import Command
 from doit.cmdparse import CmdOption, CmdParse
 
 from pipeline.commands import refusing
-from pipeline.errors import ConfigError, Exit
+from pipeline.core.errors import ConfigError, Exit
 from pipeline.graph.graph import Graph
 from pipeline.graph.task import Json
 

@@ -10,7 +10,7 @@ from pipeline import config, engine, registry
 from pipeline.commands.old_images import old_among
 from pipeline.commands.old_manifests import collect, old_manifests, old_shared
 from pipeline.commands.places import connected
-from pipeline.errors import TandemError
+from pipeline.core.errors import TandemError
 from pipeline.graph.garbage import HASH, MANIFESTS, Item, Kept
 
 WITHIN = 30  # s: a node that is switched off must not hold up the rest

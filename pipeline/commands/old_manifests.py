@@ -6,7 +6,7 @@ from typing import Any
 
 from pipeline import engine, local_registry, registry, shared
 from pipeline.commands.places import connected
-from pipeline.errors import TandemError
+from pipeline.core.errors import TandemError
 from pipeline.graph.garbage import MANIFESTS, Item, Kept
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, TypeVar
 from pipeline import cluster as clusters
 from pipeline import config, engine
 from pipeline.cluster import Found
+from pipeline.core.errors import ConfigError, HostError, TandemError
 from pipeline.engine import LABEL
-from pipeline.errors import ConfigError, HostError, TandemError
 from pipeline.models import Node
 from pipeline.sensible import REFERENCE
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from pipeline.commands.looking import Looking, Options, coloured, say
-from pipeline.errors import Exit
+from pipeline.core.errors import Exit
 from pipeline.graph.decide import UNKNOWN, State
 from pipeline.graph.graph import Graph
 from pipeline.graph.names import resolve

@@ -3,12 +3,12 @@
 import sys
 from typing import Any
 
-from pipeline import sockets
 from pipeline.cluster import Found
 from pipeline.commands.looking import Looking, Options, say
 from pipeline.commands.places import Meant, chosen, is_node, named, running, strays
+from pipeline.core import http_client
+from pipeline.core.errors import Exit
 from pipeline.engine import LABEL
-from pipeline.errors import Exit
 from pipeline.graph.survey import SCHEMA
 from pipeline.graph.task import Json
 
@@ -80,7 +80,7 @@ def _health(port: int | None) -> str:
     if port is None:
         return ""
     try:
-        status = sockets.ask(("127.0.0.1", port), "/health", within=5).status
+        status = http_client.ask(("127.0.0.1", port), "/health", within=5).status
     except (OSError, ValueError):
         return f"127.0.0.1:{port} does not answer"
     return f"127.0.0.1:{port} says {status}"

@@ -11,9 +11,9 @@ from doit import doit_cmd
 from doit.cmdparse import CmdParseError
 from doit.exceptions import InvalidCommand, InvalidDodoFile, InvalidTask
 
-from pipeline.errors import ConfigError, Exit, TandemError
-from pipeline.graph.files import of_the_disk
-from pipeline.procs import interruptible
+from pipeline.core.errors import ConfigError, Exit, TandemError
+from pipeline.core.files import of_the_disk
+from pipeline.core.procs import interruptible
 
 
 def worded(act: Callable[[], int]) -> int:

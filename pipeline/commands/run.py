@@ -10,9 +10,9 @@ from doit import cmd_run
 from doit.control import TaskControl
 
 from pipeline.commands.refusing import parsed, worded
-from pipeline.errors import ConfigError, Exit, HostError
+from pipeline.core.errors import ConfigError, Exit, HostError
+from pipeline.core.locks import timeout
 from pipeline.graph.live import screen
-from pipeline.graph.locks import timeout
 from pipeline.graph.names import resolve
 from pipeline.graph.nodb import NoDB
 from pipeline.graph.outcome import Outcome, exit_code, write_report

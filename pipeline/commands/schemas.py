@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from pipeline.commands.looking import Looking, Options, none_of
-from pipeline.errors import Exit, TandemError
+from pipeline.core.errors import Exit, TandemError
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,7 +25,7 @@ class Schemas(Looking):
     def execute(self, opt_values: Options, pos_args: list[str]) -> int:
         """Write those that differ, or fail naming them."""
         from pipeline.config import schemas
-        from pipeline.graph.files import write_whole
+        from pipeline.core.files import write_whole
 
         none_of(pos_args, "schemas")
         texts = {ROOT / "schemas" / name: text for name, text in schemas().items()}

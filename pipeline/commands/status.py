@@ -3,7 +3,7 @@
 import time
 
 from pipeline.commands.looking import Looking, Options, coloured, say
-from pipeline.errors import Exit
+from pipeline.core.errors import Exit
 from pipeline.graph.graph import Graph
 from pipeline.graph.names import resolve
 from pipeline.graph.survey import SCHEMA, Seen, moment, running_json, survey

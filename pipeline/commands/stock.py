@@ -9,8 +9,8 @@ from doit.cmd_base import Command
 
 from pipeline.commands.looking import worded
 from pipeline.commands.refusing import parsed, refuse
-from pipeline.errors import ConfigError, Exit
-from pipeline.nearest import likely
+from pipeline.core.errors import ConfigError, Exit
+from pipeline.core.suggest import likely
 
 DOITW = (
     ("test [PYTEST'S ARGUMENTS]", "check the sources, then run the tests"),

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from pipeline.commands.looking import Looking, Options, say
-from pipeline.errors import Exit
+from pipeline.core.errors import Exit
 from pipeline.graph.decide import Reason, State
 from pipeline.graph.graph import Graph
 from pipeline.graph.names import resolve

@@ -6,8 +6,8 @@ from pathlib import Path
 from uuid import uuid4
 
 from pipeline import config, imagetext
-from pipeline.errors import TandemError
-from pipeline.graph.files import not_writable
+from pipeline.core.errors import TandemError
+from pipeline.core.files import not_writable
 
 
 def created(root: Path, name: str, text: str) -> str:

@@ -8,7 +8,7 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pipeline.graph.files import canonical
+from pipeline.core.files import canonical
 from pipeline.graph.fingerprint import Values, fingerprint, upstream, values
 from pipeline.graph.graph import Graph
 from pipeline.graph.records import Record

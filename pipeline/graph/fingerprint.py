@@ -16,8 +16,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from pipeline.errors import ConfigError, TandemError
-from pipeline.graph.files import canonical
+from pipeline.core.errors import ConfigError, TandemError
+from pipeline.core.files import canonical
 from pipeline.graph.globs import expand, is_pattern
 from pipeline.graph.source import modules
 from pipeline.graph.stats import StatCache, is_executable

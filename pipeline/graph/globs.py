@@ -10,7 +10,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
-from pipeline.errors import ConfigError
+from pipeline.core.errors import ConfigError
 
 ALWAYS_OUT = frozenset({"__pycache__", ".git"})
 """Folders that never are an input: running our own code or git writes them."""

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from pipeline.errors import ConfigError
-from pipeline.graph.files import folder_name
+from pipeline.core.errors import ConfigError
+from pipeline.core.files import folder_name
 from pipeline.graph.fingerprint import Surroundings
 from pipeline.graph.records import Records
 from pipeline.graph.sharing import Share

@@ -6,7 +6,7 @@ Otherwise its result would be recorded under inputs that it does not follow from
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
-from pipeline.errors import TandemError
+from pipeline.core.errors import TandemError
 from pipeline.graph.decide import Decision, changed
 from pipeline.graph.fingerprint import Values, code, values
 from pipeline.graph.graph import Graph

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
-from pipeline.errors import ConfigError
+from pipeline.core.errors import ConfigError
 from pipeline.graph.globs import is_pattern
 from pipeline.graph.graph import Graph
 
@@ -29,7 +29,7 @@ def _meant(graph: Graph, word: str, commands: Iterable[str]) -> list[str]:
     pattern = word if is_pattern(word) else f"{word}:*"
     if matching := [name for name in graph.tasks if word and fnmatchcase(name, pattern)]:
         return matching
-    from pipeline.nearest import nearest
+    from pipeline.core.suggest import nearest
 
     if is_pattern(word):
         raise ConfigError(f"no task is called like {word!r}", hint=f"tasks: {', '.join(graph.tasks)}")

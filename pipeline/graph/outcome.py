@@ -8,9 +8,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from pipeline.errors import Cancelled, Exit, TandemError
+from pipeline.core.errors import Cancelled, Exit, TandemError
+from pipeline.core.files import write_whole
 from pipeline.graph.decide import Reason
-from pipeline.graph.files import write_whole
 from pipeline.graph.fingerprint import result_digest
 from pipeline.graph.task import Json, Outputs
 

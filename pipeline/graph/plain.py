@@ -9,7 +9,7 @@ from doit.exceptions import BaseFail, TaskFailed
 from doit.task import Stream
 from msgspec.structs import replace
 
-from pipeline.errors import TandemError
+from pipeline.core.errors import TandemError
 from pipeline.graph.nodb import NoDB
 from pipeline.graph.outcome import End, Outcome
 from pipeline.graph.output import Screen

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from pipeline.errors import HostError
-from pipeline.graph.files import folder_name, not_writable, point, write_whole
+from pipeline.core.errors import HostError
+from pipeline.core.files import folder_name, not_writable, point, write_whole
 from pipeline.graph.fingerprint import result_digest
 from pipeline.graph.task import Outputs
 

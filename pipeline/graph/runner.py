@@ -11,20 +11,20 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from pipeline.errors import TandemError
+from pipeline.core.errors import TandemError
+from pipeline.core.files import folder_name, not_writable, of_the_disk, write_whole
+from pipeline.core.locks import hold
+from pipeline.core.log import Log, announce
+from pipeline.core.procs import cancelled
 from pipeline.graph import sharing
 from pipeline.graph.decide import Decision, State, ask_ahead, broken_claims, decide, look
-from pipeline.graph.files import folder_name, not_writable, of_the_disk, write_whole
 from pipeline.graph.graph import Graph
-from pipeline.graph.locks import hold
 from pipeline.graph.meanwhile import code_of, same_code, unchanged, upstream_is_whole
 from pipeline.graph.outcome import End, Outcome, interrupted_by
 from pipeline.graph.output import Screen, TaskLog
 from pipeline.graph.records import Record
 from pipeline.graph.task import Outputs, Run, Task
 from pipeline.graph.world import NEVER
-from pipeline.log import Log, announce
-from pipeline.procs import cancelled
 
 KEPT_TIMES = 10
 SHOWN = 3

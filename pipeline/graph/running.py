@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.graph.files import folder_name, not_writable
+from pipeline.core.files import folder_name, not_writable
 from pipeline.graph.graph import Graph
 
 

@@ -9,13 +9,13 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
-from pipeline.errors import Exit
+from pipeline.core.errors import Exit
+from pipeline.core.procs import SIGNALS, cancel, kill
 from pipeline.graph.outcome import End, Outcome
 from pipeline.graph.output import Screen
 from pipeline.graph.plain import attempt
 from pipeline.graph.runner import Runner
 from pipeline.graph.seam import graph_of
-from pipeline.procs import SIGNALS, cancel, kill
 
 HOLD_ON = "hold on"
 HEARD_WITHIN = 0.5

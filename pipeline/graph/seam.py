@@ -6,7 +6,7 @@ from typing import Any
 
 from doit.exceptions import InvalidDodoFile
 
-from pipeline.errors import TandemError
+from pipeline.core.errors import TandemError
 from pipeline.graph.decide import State, look
 from pipeline.graph.graph import Graph
 from pipeline.graph.output import PlainScreen

@@ -2,12 +2,12 @@
 
 from typing import Protocol
 
-from pipeline.errors import TandemError
+from pipeline.core.errors import TandemError
+from pipeline.core.log import Log, announce
+from pipeline.core.procs import cancelled
 from pipeline.graph.fingerprint import fingerprint
 from pipeline.graph.records import Record, Records, spelled, understood
 from pipeline.graph.task import MALFORMED, Task
-from pipeline.log import Log, announce
-from pipeline.procs import cancelled
 
 
 class Share(Protocol):

@@ -15,13 +15,13 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
-from pipeline.errors import ConfigError
+from pipeline.core.errors import ConfigError
 from pipeline.graph.stats import StatCache
 
 PACKAGE = "pipeline"
-SPEAKS_ONLY = {"pipeline.errors"}
+SPEAKS_ONLY = {"pipeline.core.errors"}
 """What a failure says changes no result. procs does count: it decides a program's environment."""
-ONE_THAT_DECIDES = {"pipeline.log": "pipeline.log:wait_until"}
+ONE_THAT_DECIDES = {"pipeline.core.log": "pipeline.core.log:wait_until"}
 """What a log line says changes no result either; how one waits for a service does."""
 
 

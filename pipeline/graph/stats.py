@@ -17,10 +17,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from pipeline.errors import Cancelled, HostError, TandemError
-from pipeline.graph.files import write_whole
-from pipeline.graph.locks import locked
-from pipeline.procs import cancelled
+from pipeline.core.errors import Cancelled, HostError, TandemError
+from pipeline.core.files import write_whole
+from pipeline.core.locks import locked
+from pipeline.core.procs import cancelled
 
 SCHEMA = 2
 TICK_NS = 20_000_000

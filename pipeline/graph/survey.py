@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from pipeline.core.files import canonical
 from pipeline.graph.decide import Decision, Reason, look
-from pipeline.graph.files import canonical
 from pipeline.graph.graph import Graph
 from pipeline.graph.records import Record
 from pipeline.graph.runner import times

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from pipeline.log import Log
+from pipeline.core.log import Log
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 MALFORMED = (LookupError, TypeError, ValueError, AttributeError, AssertionError)

@@ -5,7 +5,7 @@ import shutil
 import threading
 from collections.abc import Callable, Sequence
 
-from pipeline.errors import ConfigError, HostError
+from pipeline.core.errors import ConfigError, HostError
 from pipeline.graph.stats import StatCache
 
 MISSING = "missing"
@@ -50,7 +50,7 @@ def by_binary(program: str, arguments: Sequence[str], cache: StatCache) -> Calla
 
     def ask(path: str) -> str:
         # Starting programs is only needed when one was replaced.
-        from pipeline.procs import capture
+        from pipeline.core.procs import capture
 
         return capture([path, *arguments], within=30).strip()
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from pipeline.errors import ConfigError
-from pipeline.graph.files import canonical
+from pipeline.core.errors import ConfigError
+from pipeline.core.files import canonical
 from pipeline.graph.globs import expand
 from pipeline.graph.stats import StatCache, is_executable, signature
 from pipeline.graph.task import Claim

@@ -9,7 +9,7 @@ import os
 import resource
 import signal
 import socket
-import subprocess  # noqa: TID251  # inside an image there is no pipeline.procs
+import subprocess  # noqa: TID251  # inside an image there is no pipeline.core.procs
 import sys
 import time
 from contextlib import suppress

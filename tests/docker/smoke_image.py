@@ -15,7 +15,7 @@ from pathlib import Path
 
 from docker import DockerClient
 
-from pipeline import procs
+from pipeline.core import procs
 
 ROOT = Path(__file__).parents[2]
 SITE = "usr/local/lib/python3.12/dist-packages"

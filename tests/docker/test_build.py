@@ -18,12 +18,14 @@ from uuid import uuid4
 
 import pytest
 
-from pipeline import archive, build, buildkit, engine, procs, store, wheels
+from pipeline import build, buildkit, engine, wheels
 from pipeline.build import Parts
+from pipeline.core import procs, store
+from pipeline.core import tar as archive
+from pipeline.core.errors import Cancelled, TandemError
+from pipeline.core.log import NullLog
 from pipeline.debs import Deb
-from pipeline.errors import Cancelled, TandemError
 from pipeline.lockfile import Lock
-from pipeline.log import NullLog
 from pipeline.models import DebianBase, DebianImage, Python
 from pipeline.resolve import Wheel
 

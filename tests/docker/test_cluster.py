@@ -18,13 +18,14 @@ import pytest
 from msgspec.structs import replace
 
 from pipeline import cluster as clusters
-from pipeline import deploy, engine, layout, procs
+from pipeline import deploy, engine, layout
 from pipeline.commands.down import Down
 from pipeline.commands.logs import Logs
 from pipeline.commands.ps import Ps
+from pipeline.core import procs
+from pipeline.core.errors import Cancelled
+from pipeline.core.log import NullLog
 from pipeline.deploy import DeployError, Target
-from pipeline.errors import Cancelled
-from pipeline.log import NullLog
 from pipeline.models import Cluster, Node, Serve
 from tests import stored
 from tests.ports import free_port

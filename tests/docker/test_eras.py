@@ -9,15 +9,16 @@ from typing import Any
 
 import pytest
 
-from pipeline import engine, lab, labengine, procs, push
+from pipeline import engine, lab, labengine, push
 from pipeline.checks import eras
 from pipeline.checks.field import prepared
 from pipeline.checks.launches import NAME
 from pipeline.checks.stations import Endpoint
 from pipeline.checks.verdict import Outcome, Verdict
-from pipeline.errors import Cancelled, HostError
+from pipeline.core import procs
+from pipeline.core.errors import Cancelled, HostError
+from pipeline.core.log import NullLog, wait_until
 from pipeline.lab import Machine
-from pipeline.log import NullLog, wait_until
 from pipeline.smoke import SmokeError
 from tests.docker import era_image
 from tests.docker.world_project import served

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import aptsuite, hostsetup, procs
-from pipeline.errors import TandemError
-from pipeline.log import NullLog
+from pipeline import aptsuite, hostsetup
+from pipeline.core import procs
+from pipeline.core.errors import TandemError
+from pipeline.core.log import NullLog
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.timeout(1800)

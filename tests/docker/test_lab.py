@@ -16,12 +16,13 @@ from typing import Any
 
 import pytest
 
-from pipeline import engine, lab, labengine, labssh, procs
+from pipeline import engine, lab, labengine, labssh
 from pipeline.commands.old_elsewhere import old_elsewhere, remove_all
-from pipeline.errors import TandemError
+from pipeline.core import procs
+from pipeline.core.errors import TandemError
+from pipeline.core.log import NullLog, wait_until
 from pipeline.graph.garbage import NODES, Kept
 from pipeline.lab import Machine
-from pipeline.log import NullLog, wait_until
 from tests import stored
 from tests.docker.world_project import served
 from tests.flow.project import REPOSITORY
@@ -215,7 +216,7 @@ ENDED_EARLY = """
 import sys
 from pathlib import Path
 from pipeline import lab
-from pipeline.log import NullLog
+from pipeline.core.log import NullLog
 lab.up(Path(sys.argv[1]), NullLog(), registry="127.0.0.1:1", count=1)
 """
 

@@ -9,8 +9,8 @@ from docker import DockerClient
 
 from pipeline.checks import launcher
 from pipeline.checks.boxes import Yard
+from pipeline.core.log import NullLog
 from pipeline.launching import DIST_PACKAGES, SERVE, Launching, layer
-from pipeline.log import NullLog
 from pipeline.reading import Inside, Interpreter, Reading
 from tests.docker import era_image
 

@@ -22,12 +22,13 @@ import pytest
 from docker import DockerClient
 
 from pipeline import cluster as clusters
-from pipeline import engine, preflight, procs
+from pipeline import engine, preflight
 from pipeline.commands import logs
 from pipeline.commands.down import Down
 from pipeline.commands.logs import Logs
 from pipeline.commands.ps import Ps
-from pipeline.errors import TandemError
+from pipeline.core import procs
+from pipeline.core.errors import TandemError
 from tests import stored
 
 REPOSITORY = "tandem-test-places"

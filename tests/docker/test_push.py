@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import engine, local_registry, procs, push, registry
-from pipeline.errors import TandemError
+from pipeline import engine, local_registry, push, registry
+from pipeline.core import procs
+from pipeline.core.errors import TandemError
+from pipeline.core.log import NullLog
 from pipeline.lockeddebs import REGISTRY
-from pipeline.log import NullLog
 from tests.ports import free_port
 
 PLATFORM = "linux/arm64"

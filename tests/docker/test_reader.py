@@ -13,12 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import engine, local_registry, procs, reader, registry, underlay
+from pipeline import engine, local_registry, reader, registry, underlay
 from pipeline.checks import boxes
-from pipeline.errors import TandemError
+from pipeline.core import procs
+from pipeline.core.errors import TandemError
+from pipeline.core.log import NullLog
 from pipeline.lockeddebs import REGISTRY as LOCKED
 from pipeline.lockfile import Lock
-from pipeline.log import NullLog
 from tests import stored
 from tests.ports import free_port
 from tests.tinyroot import REGISTRY, Root, debian, distribution, script, tar

@@ -10,8 +10,8 @@ import pytest
 import requests
 
 from pipeline import push, registry, shared
-from pipeline.errors import TandemError
-from pipeline.log import NullLog
+from pipeline.core.errors import TandemError
+from pipeline.core.log import NullLog
 from tests.docker.world_project import World, served, tidy
 from tests.ports import free_port
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import engine, local_registry
+from pipeline.core.log import NullLog
 from pipeline.lockeddebs import REGISTRY
-from pipeline.log import NullLog
 from tests import stored
 from tests.flow.project import REPOSITORY, Done, Project, own_memory
 from tests.ports import free_port
@@ -19,9 +19,9 @@ class World(Project):
 
     def __init__(self, root: Path, name: str, registry: str, runner: str) -> None:
         super().__init__(root)
-        for folder in ("pipeline", "pipeline/commands"):
-            for source in (REPOSITORY / folder).glob("*.py"):
-                shutil.copy2(source, root / folder)
+        shutil.copytree(
+            REPOSITORY / "pipeline", root / "pipeline", dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__")
+        )
         own_memory(root)
         shutil.copy2(Path(__file__).with_name("world_dodo.py"), root / "dodo.py")
         self.name = name

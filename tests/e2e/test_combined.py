@@ -12,7 +12,7 @@ import yaml
 
 from pipeline import cluster as clusters
 from pipeline import engine, lockfile, registry
-from pipeline.log import NullLog
+from pipeline.core.log import NullLog
 from tests import standins
 from tests.docker.test_reader import make
 from tests.e2e.conftest import Project

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from pipeline import engine, lockfile
-from pipeline.log import NullLog
+from pipeline.core.log import NullLog
 from tests.docker import era_image
 from tests.e2e.conftest import Project
 

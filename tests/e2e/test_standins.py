@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from pipeline import engine
-from pipeline.log import NullLog
+from pipeline.core.log import NullLog
 from tests import standins
 
 pytestmark = pytest.mark.timeout(1800)

@@ -12,8 +12,8 @@ from msgspec.structs import replace as changed
 
 from pipeline import cluster as clusters
 from pipeline import config, deploy, engine, tiny
+from pipeline.core.log import NullLog
 from pipeline.deploy import DeployError, Target
-from pipeline.log import NullLog
 from tests.e2e.conftest import CLUSTER, Project
 from tests.ports import free_port
 

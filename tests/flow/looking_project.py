@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline.procs import capture
+from pipeline.core.procs import capture
 from tests.flow.project import REPOSITORY, Project, own_memory
 
 NO_ENGINE = {"DOCKER_HOST": "unix:///nowhere/docker.sock"}

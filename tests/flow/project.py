@@ -21,10 +21,7 @@ def shout(text: str) -> str:
 '''
 PARTS = (
     "__init__.py",
-    "errors.py",
-    "log.py",
-    "nearest.py",
-    "procs.py",
+    "core",
     "graph",
     "commands/__init__.py",
     "commands/looking.py",

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from pipeline import base, lock
-from pipeline.errors import TandemError
+from pipeline.core.errors import TandemError
+from pipeline.core.log import NullLog
 from pipeline.lockfile import Lock
-from pipeline.log import NullLog
 from pipeline.models import DebianBase, DebianImage, Python
 
 PACKAGES = ("base-files", "base-passwd", "bash", "ca-certificates", "dash", "libc-bin", "mawk", "python3")

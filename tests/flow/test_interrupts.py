@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
-from pipeline import buildkit, host, hostsetup, procs
-from pipeline.errors import Cancelled
+from pipeline import buildkit, host, hostsetup
+from pipeline.core import procs
+from pipeline.core.errors import Cancelled
+from pipeline.core.log import NullLog
 from pipeline.graph import schedule
 from pipeline.graph.output import PlainScreen, TaskLog
-from pipeline.log import NullLog
 from pipeline.tooling import DOIT
 from tests.flow.project import REPOSITORY, Project, again_until_it_ends, ended, wait_for
 
@@ -120,7 +121,7 @@ def test_an_interrupt_is_put_off_while_something_is_taken_away() -> None:
 def test_a_set_up_that_is_told_to_end_tells_its_program_and_exits_with_130(tmp_path: Path, number: int) -> None:
     argv = ["sh", "-c", f"trap 'echo told >{tmp_path}/told; exit 1' TERM; echo begun; while :; do sleep 0.1; done"]
     act = f"lambda log: procs.run({argv}, log=log)"
-    code = f"import sys\nfrom pipeline import procs, tooling\nsys.exit(tooling.ended({act}))"
+    code = f"import sys\nfrom pipeline import tooling\nfrom pipeline.core import procs\nsys.exit(tooling.ended({act}))"
     with subprocess.Popen([sys.executable, "-c", code], cwd=REPOSITORY, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         while process.stderr.readline() != "begun\n":

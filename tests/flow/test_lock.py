@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import aptroot, audit, debs, lock, resolve, store
+from pipeline import aptroot, audit, debs, lock, resolve
 from pipeline.aptroot import Apt
-from pipeline.errors import ConfigError, TandemError
+from pipeline.core import store
+from pipeline.core.errors import ConfigError, TandemError
+from pipeline.core.log import NullLog
 from pipeline.lockfile import Lock
-from pipeline.log import NullLog
 from pipeline.models import DebianBase, DebianImage, Python
 from tests import tinydeb
 

@@ -64,7 +64,9 @@ def test_who_waited_while_another_run_made_its_upstream_anew_does_not_take_that_
 def test_a_module_that_is_in_memory_and_edited_before_its_task_begins_is_named(project: Looking) -> None:
     project.write("pipeline/helper.py", "def mark():\n    return '!'\n")
     dodo = (project.root / "dodo.py").read_text()
-    dodo = dodo.replace("from pipeline import errors", "from pipeline import helper, errors")
+    dodo = dodo.replace(
+        "from pipeline.core import errors", "from pipeline import helper\nfrom pipeline.core import errors"
+    )
     third = 'toy("third:x", Inputs(code=("pipeline.helper",)), lambda run: _text(run, "second:x") + helper.mark()'
     assert 'toy("third:x", Inputs(), lambda run: _text(run, "second:x") + "!"' in dodo
     project.write("dodo.py", dodo.replace('toy("third:x", Inputs(), lambda run: _text(run, "second:x") + "!"', third))

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from pipeline import ontop, remedy, resolve, stubs
-from pipeline.errors import ConfigError, TandemError
-from pipeline.log import NullLog
+from pipeline.core.errors import ConfigError, TandemError
+from pipeline.core.log import NullLog
 from pipeline.reading import Inside, Interpreter, Reading
 from pipeline.resolve import Wheel
 

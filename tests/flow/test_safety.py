@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from pipeline import procs
-from pipeline.errors import Cancelled
-from pipeline.log import NullLog
+from pipeline.core import procs
+from pipeline.core.errors import Cancelled
+from pipeline.core.log import NullLog
 from tests.flow.project import ALL, Project, again_until_it_ends, ended, wait_for
 
 SKIPPED = dict.fromkeys(ALL, "skipped")

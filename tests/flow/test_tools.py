@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.errors import HostError
+from pipeline.core.errors import HostError
 from pipeline.graph.stats import StatCache
 from pipeline.graph.tools import by_binary
 

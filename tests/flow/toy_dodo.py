@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pipeline import errors, procs
+from pipeline.core import errors, procs
+from pipeline.core.log import step
 from pipeline.graph.graph import Graph
 from pipeline.graph.seam import said_by_doit, to_doit
 from pipeline.graph.task import Claim, Inputs, Outputs, Run, Task
-from pipeline.log import step
 
 ROOT = Path(__file__).parent
 GRAPH = Graph(ROOT)

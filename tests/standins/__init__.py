@@ -20,8 +20,8 @@ import msgspec
 
 from pipeline import base, build, config, engine, lock, push, wheels
 from pipeline.build import Parts
+from pipeline.core.log import Log, step
 from pipeline.lockfile import Lock
-from pipeline.log import Log, step
 from pipeline.models import DebianImage
 from tests import stored
 from tests.standins import foreign

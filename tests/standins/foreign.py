@@ -6,7 +6,8 @@ import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from pipeline import archive, tree
+from pipeline import tree
+from pipeline.core import tar as archive
 
 SOURCE = "opt/vllm"
 """Where an editable vLLM lies."""

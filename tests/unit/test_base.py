@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import deb, made, store
-from pipeline.errors import TandemError
+from pipeline import deb, made
+from pipeline.core import store
+from pipeline.core.errors import TandemError
 from pipeline.rootfs import Rootfs
 from tests import tinydeb
 

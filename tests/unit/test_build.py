@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from pipeline import build, buildkit, own, tree
-from pipeline.errors import ConfigError, HostError, TandemError
+from pipeline.core.errors import ConfigError, HostError, TandemError
+from pipeline.core.log import NullLog
 from pipeline.lockfile import Lock
-from pipeline.log import NullLog
 from pipeline.models import Alias, DebianBase, DebianImage, Python
 from pipeline.resolve import Wheel
 from pipeline.tree import Place

@@ -7,10 +7,10 @@ import pytest
 
 from pipeline import cluster_tasks
 from pipeline.config import Config
-from pipeline.errors import HostError
-from pipeline.graph.files import canonical
+from pipeline.core.errors import HostError
+from pipeline.core.files import canonical
+from pipeline.core.log import NullLog
 from pipeline.graph.task import Run
-from pipeline.log import NullLog
 from pipeline.models import Cluster, DebianBase, DebianImage, Node, Pipeline, Python, Serve
 
 IMAGE = DebianImage(

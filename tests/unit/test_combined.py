@@ -8,11 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from pipeline import archive, build, config, lock, lock_combined, lockfile, own, wheels
+from pipeline import build, config, lock, lock_combined, lockfile, own, wheels
 from pipeline.audit import Target
-from pipeline.errors import ConfigError, TandemError
+from pipeline.core import tar as archive
+from pipeline.core.errors import ConfigError, TandemError
+from pipeline.core.log import NullLog
 from pipeline.lockfile import Lock
-from pipeline.log import NullLog
 from pipeline.models import Additions, Alias, Combine, CombinedImage, ImageBase
 from pipeline.reading import Inside, Interpreter, Reading
 from pipeline.request import request

@@ -16,8 +16,8 @@ from pipeline import completion, deploy, layout
 from pipeline.bringup import BringUp, Failure
 from pipeline.cluster import Found, Nodes
 from pipeline.completion import keys
-from pipeline.errors import ConfigError
-from pipeline.log import NullLog
+from pipeline.core.errors import ConfigError
+from pipeline.core.log import NullLog
 from pipeline.models import Cluster, Node, Serve
 
 KEY = "geheim-1"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pipeline import config, sensible, yamlfile
-from pipeline.errors import ConfigError
+from pipeline.core.errors import ConfigError
 from pipeline.graph.stats import StatCache
 from pipeline.models import DebianImage
 

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import aptroot, deb, debs, store
+from pipeline import aptroot, deb, debs
+from pipeline.core import store
+from pipeline.core.errors import TandemError
 from pipeline.debs import Source
-from pipeline.errors import TandemError
 from tests import tinydeb
 
 TARGETS = """http://m.invalid/debian/|bookworm|main|Debian

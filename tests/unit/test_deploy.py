@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pipeline import bringup, completion, deploy, preflight, triage
-from pipeline.errors import HostError, TandemError
+from pipeline.core.errors import HostError, TandemError
 from pipeline.probes import serve_node
 
 REFERENCE: dict[str, Any] = {"prompt_tokens": [1, 2], "tokens": [3, 4], "logprobs": [-0.5, -2.0], "text": "ba"}
@@ -153,7 +153,7 @@ def test_the_verdict_shows_every_step_node_and_the_answer() -> None:
 
 
 def test_steps_keep_what_was_found() -> None:
-    from pipeline.log import NullLog
+    from pipeline.core.log import NullLog
 
     report, log = deploy.Report(), NullLog()
     with report.step("image", log) as found:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pipeline import dockerconfig, registry
-from pipeline.errors import TandemError
+from pipeline.core.errors import TandemError
 
 
 @pytest.mark.parametrize(

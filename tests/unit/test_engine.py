@@ -11,7 +11,7 @@ import pytest
 from docker.errors import NotFound
 
 from pipeline import engine
-from pipeline.errors import HostError
+from pipeline.core.errors import HostError
 
 
 def test_the_local_engine_is_the_one_that_the_client_talks_to(monkeypatch: pytest.MonkeyPatch) -> None:

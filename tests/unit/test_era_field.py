@@ -10,8 +10,8 @@ from pipeline.checks import eras, field
 from pipeline.checks.boxes import Said
 from pipeline.checks.stations import Endpoint, Station
 from pipeline.checks.verdict import Outcome, judge
-from pipeline.errors import HostError, TandemError
-from pipeline.log import NullLog
+from pipeline.core.errors import HostError, TandemError
+from pipeline.core.log import NullLog
 
 STORES = {
     "containerd": 'overlayfs [["driver-type","io.containerd.snapshotter.v1"]]',

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pipeline.errors import ConfigError, HostError, TandemError
+from pipeline.core.errors import ConfigError, HostError, TandemError
 from pipeline.graph.fingerprint import Surroundings, fingerprint, result_digest, upstream, values
 from pipeline.graph.stats import StatCache
 from pipeline.graph.task import Inputs, Json

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from pipeline.errors import BusyError, Cancelled, ConfigError, Exit, HostError, TandemError
+from pipeline.core.errors import BusyError, Cancelled, ConfigError, Exit, HostError, TandemError
+from pipeline.core.locks import hold
+from pipeline.core.log import NullLog
 from pipeline.graph.decide import State, look
 from pipeline.graph.globs import expand
 from pipeline.graph.graph import Graph
-from pipeline.graph.locks import hold
 from pipeline.graph.outcome import End, Outcome, exit_code
 from pipeline.graph.output import PlainScreen, clean, spell_progress
 from pipeline.graph.records import Record, Records
 from pipeline.graph.source import modules
 from pipeline.graph.stats import StatCache
 from pipeline.graph.task import Inputs, Task
-from pipeline.log import NullLog
 
 
 @pytest.mark.parametrize(
@@ -48,8 +48,8 @@ def test_patterns_find_files_as_people_expect(tmp_path: Path, patterns: tuple[st
 
 def source_of(tmp_path: Path, **files: str) -> dict[str, str]:
     for name, text in files.items():
-        path = tmp_path / "pipeline" / f"{name}.py"
-        path.parent.mkdir(exist_ok=True)
+        path = tmp_path / "pipeline" / f"{name.replace('__', '/')}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     return modules(tmp_path, ("pipeline.stage",), StatCache(tmp_path / "cache.json"))
 
@@ -82,15 +82,15 @@ def test_different_code_is_told_apart(tmp_path: Path, one: str, two: str) -> Non
 def test_what_a_module_imports_counts_at_any_depth_and_wherever_it_stands(tmp_path: Path) -> None:
     found = source_of(
         tmp_path,
-        stage="import os\nfrom pipeline.log import step\ndef f():\n    from pipeline import helper\n",
+        stage="import os\nfrom pipeline.core.log import step\ndef f():\n    from pipeline import helper\n",
         helper="import pipeline.deep as d\nfrom . import beside\n",
         deep="from pipeline.stage import f\n",
         beside="from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from pipeline import typed\n",
         typed="x = 1",
-        log="def wait_until():\n    return EVERY\n\ndef said():\n    pass\n\nEVERY = 1\n",
+        core__log="def wait_until():\n    return EVERY\n\ndef said():\n    pass\n\nEVERY = 1\n",
         unrelated="x = 1",
     )
-    expected = ["pipeline.beside", "pipeline.deep", "pipeline.helper", "pipeline.log:wait_until", "pipeline.stage"]
+    expected = ["pipeline.beside", "pipeline.core.log:wait_until", "pipeline.deep", "pipeline.helper", "pipeline.stage"]
     assert list(found) == expected
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pipeline import host
-from pipeline.errors import HostError
+from pipeline.core.errors import HostError
 from pipeline.host import Need
 
 AARCH64 = """enabled

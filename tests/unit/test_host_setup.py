@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from pipeline import aptsuite, binfmt, engined, hostsetup
-from pipeline.errors import Exit, HostError
+from pipeline.core.errors import Exit, HostError
+from pipeline.core.log import NullLog
 from pipeline.host import Need
-from pipeline.log import NullLog
 
 BOOKWORM = {"ID": "debian", "VERSION_ID": "12", "VERSION_CODENAME": "bookworm"}
 TRIXIE = {"ID": "debian", "VERSION_ID": "13", "VERSION_CODENAME": "trixie"}

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from pipeline import imagetext
-from pipeline.errors import ConfigError
+from pipeline.core.errors import ConfigError
 from pipeline.models import CombinedImage
 
 IMAGE = "somebody/one@sha256:" + "0" * 64

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from pipeline import inspection, rootview
-from pipeline.errors import TandemError
+from pipeline.core.errors import TandemError
 from pipeline.inspection import Configuration
 from pipeline.reading import Inside, Reading
 from tests.tinyroot import REGISTRY, Hard, Link, Program, Root, debian, distribution, python, script, tar, venv

@@ -1,8 +1,8 @@
 """What is said at lock time of combinations that metadata allows."""
 
 from pipeline import resolve
+from pipeline.core.log import NullLog
 from pipeline.knownbad import DASHBOARD, warnings
-from pipeline.log import NullLog
 
 WHOLE = dict.fromkeys(DASHBOARD, "1")
 

@@ -12,14 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import aptroot, lab, labengine, labimage, labssh, procs
+from pipeline import aptroot, lab, labengine, labimage, labssh
 from pipeline.commands import lab as command
 from pipeline.commands import shown as module
+from pipeline.core import procs
+from pipeline.core.errors import BusyError, Cancelled, ConfigError, HostError, TandemError
+from pipeline.core.log import NullLog
 from pipeline.debs import Deb
-from pipeline.errors import BusyError, Cancelled, ConfigError, HostError, TandemError
 from pipeline.lab import Look, Machine
 from pipeline.lockeddebs import LAB, REGISTRY, Wanted
-from pipeline.log import NullLog
 
 ROOT = Path(__file__).parents[2]
 MACHINES = (

@@ -3,7 +3,7 @@
 import pytest
 
 from pipeline import conflict
-from pipeline.errors import ConfigError, Exit
+from pipeline.core.errors import ConfigError, Exit
 
 YAML = "dockerfiles/seed/image.yaml"
 NOISE = (

@@ -4,7 +4,7 @@ import pytest
 
 from pipeline import ontop
 from pipeline.audit import Target
-from pipeline.errors import ConfigError
+from pipeline.core.errors import ConfigError
 from pipeline.reading import Inside, Interpreter, Reading
 from pipeline.resolve import Request, Wheel
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from pipeline import reader, readings
-from pipeline.errors import TandemError
-from pipeline.log import NullLog
+from pipeline.core.errors import TandemError
+from pipeline.core.log import NullLog
 from pipeline.reader import Read, Unavailable, classify
 from pipeline.reading import Interpreter, Reading
 
@@ -134,7 +134,7 @@ def test_paths_that_are_not_utf8_are_kept_with_a_reading(tmp_path: Path) -> None
     read = Read(
         Reading(digest=DIGEST, platform="linux/arm64", glibc=39, python=python), (b"f opt/caf\xe9.txt", b"d opt")
     )
-    file = readings.place(tmp_path, DIGEST, "linux/arm64", "reading", ("reader",))
+    file = readings.place(tmp_path, DIGEST, "linux/arm64", "reading", ("foreign/pull",))
     readings.put(file, read)
     assert readings.get(file, Read) == read
     file.write_bytes(file.read_bytes()[:-9])

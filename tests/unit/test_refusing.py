@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from pipeline.commands.refusing import worded
-from pipeline.errors import ConfigError, Exit, HostError
+from pipeline.core.errors import ConfigError, Exit, HostError
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from pipeline import registry, shared
-from pipeline.errors import TandemError
-from pipeline.log import NullLog
+from pipeline.core.errors import TandemError
+from pipeline.core.log import NullLog
 
 BASIC = f"Basic {base64.b64encode(b'me:secret').decode()}"
 DIGEST = f"sha256:{'a' * 64}"

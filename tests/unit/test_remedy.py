@@ -7,7 +7,7 @@ from packaging.requirements import Requirement
 
 from pipeline import remedy
 from pipeline.conflict import Clash
-from pipeline.errors import Cancelled, ConfigError, TandemError
+from pipeline.core.errors import Cancelled, ConfigError, TandemError
 
 TEXT = "Because vllm==0.14.0 depends on transformers<5 and you require transformers>=5, …"
 ASKED = ("vllm==0.14.0", "transformers>=5", "ray[default]==2.48.0")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from pipeline import rootview
-from pipeline.errors import TandemError
+from pipeline.core.errors import TandemError
 from pipeline.rootview import Rule, View
 from tests.tinyroot import Hard, Link, Program, Root, tar
 

@@ -6,7 +6,7 @@ from typing import cast
 
 from pipeline.checks.answers import MARK, ask
 from pipeline.checks.boxes import Box, Said
-from pipeline.log import NullLog
+from pipeline.core.log import NullLog
 
 SEGFAULT = "qemu: uncaught target signal 11 (Segmentation fault) - core dumped"
 

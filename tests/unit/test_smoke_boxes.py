@@ -7,14 +7,14 @@ import pytest
 from docker.errors import APIError
 from requests.exceptions import ConnectionError as Unreachable
 
-from pipeline import procs
 from pipeline.checks import launcher, ray, stations
 from pipeline.checks.boxes import Box, EngineFailed, Said, Yard
 from pipeline.checks.stations import Endpoint, Station
 from pipeline.checks.verdict import Outcome
-from pipeline.errors import Cancelled
-from pipeline.log import NullLog
-from pipeline.procs import ProgramError
+from pipeline.core import procs
+from pipeline.core.errors import Cancelled
+from pipeline.core.log import NullLog
+from pipeline.core.procs import ProgramError
 
 SEGFAULT = 139
 

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from pipeline import registry, sockets
-from pipeline.errors import TandemError
+from pipeline import registry
+from pipeline.core import http_client
+from pipeline.core.errors import TandemError
 
 
 @contextmanager
@@ -39,7 +40,7 @@ def answering(raw: bytes | Callable[[bytes], bytes]) -> Iterator[tuple[tuple[str
 
 def test_status_headers_and_body_are_told_apart() -> None:
     with answering(b'HTTP/1.1 200 OK\r\nDocker-Content-Digest: sha256:1\r\n\r\n{"a": 1}') as (address, asked):
-        answer = sockets.ask(address, "/x", headers={"Accept": "a/b"})
+        answer = http_client.ask(address, "/x", headers={"Accept": "a/b"})
     assert (answer.status, answer.headers["docker-content-digest"], answer.json()) == (200, "sha256:1", {"a": 1})
     assert asked[0].startswith(b"GET /x HTTP/1.0\r\n")
     assert b"Accept: a/b\r\n" in asked[0]
@@ -47,14 +48,14 @@ def test_status_headers_and_body_are_told_apart() -> None:
 
 def test_what_is_not_http_is_an_error() -> None:
     with answering(b"SSH-2.0-OpenSSH\r\n") as (address, _), pytest.raises(ValueError, match="not an HTTP response"):
-        sockets.ask(address, "/")
+        http_client.ask(address, "/")
 
 
 def test_nobody_there_is_an_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = server.getsockname()
     with pytest.raises(OSError, match="refused"):
-        sockets.ask(address, "/")
+        http_client.ask(address, "/")
 
 
 @pytest.mark.parametrize(("status", "there"), [("200 OK", True), ("401 Unauthorized", True), ("404 Not Found", False)])
@@ -80,17 +81,17 @@ def test_many_looks_go_over_few_connections(many: int) -> None:
 
     statuses = [200 + nth for nth in range(many)]
     with answering(said) as (address, asked):
-        assert sockets.heads(address, [f"/{status}" for status in statuses], headers={"Accept": "x/y"}) == statuses
-    assert len(asked) == min(many, sockets.SIDE_BY_SIDE)
+        assert http_client.heads(address, [f"/{status}" for status in statuses], headers={"Accept": "x/y"}) == statuses
+    assert len(asked) == min(many, http_client.SIDE_BY_SIDE)
     assert all(question.startswith(b"HEAD /2") for question in asked)
     assert all(question.count(b"Connection: close") == 1 for question in asked)
     assert sum(question.count(b"Accept: x/y\r\n") for question in asked) == many
 
 
 def test_fewer_answers_than_questions_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sockets, "SIDE_BY_SIDE", 1)
+    monkeypatch.setattr(http_client, "SIDE_BY_SIDE", 1)
     with answering(b"HTTP/1.1 200 OK\r\n\r\n") as (address, _), pytest.raises(ValueError, match="1 answers to 2"):
-        sockets.heads(address, ["/a", "/b"])
+        http_client.heads(address, ["/a", "/b"])
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[]"])

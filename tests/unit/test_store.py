@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import procs, store
-from pipeline.errors import Cancelled, HostError, TandemError
-from pipeline.log import NullLog
+from pipeline.core import procs, store
+from pipeline.core.errors import Cancelled, HostError, TandemError
+from pipeline.core.log import NullLog
 
 CONTENT = bytes(range(256)) * 4000
 HEX = hashlib.sha256(CONTENT).hexdigest()

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import archive, tree
-from pipeline.errors import TandemError
+from pipeline import tree
+from pipeline.core import tar as archive
+from pipeline.core.errors import TandemError
 
 SITE = "usr/local/lib/python3.13/dist-packages"
 MAIN = b"from demo import main\nmain()\n"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.errors import ConfigError
+from pipeline.core.errors import ConfigError
 from pipeline.graph.graph import Graph
 from pipeline.graph.names import resolve
 from pipeline.graph.page import HEIGHT, WIDTH, layout, page

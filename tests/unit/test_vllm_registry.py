@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.errors import TandemError
+from pipeline.core.errors import TandemError
 from pipeline.vllm_registry import architectures
 
 

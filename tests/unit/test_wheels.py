@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from pipeline import store, tree, wheels
+from pipeline import tree, wheels
+from pipeline.core import store
+from pipeline.core.errors import TandemError
+from pipeline.core.log import NullLog
 from pipeline.debs import Deb
-from pipeline.errors import TandemError
 from pipeline.lockfile import Lock
-from pipeline.log import NullLog
 from pipeline.resolve import Wheel
 from pipeline.tree import Distribution
 

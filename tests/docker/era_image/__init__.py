@@ -15,7 +15,7 @@ from docker.errors import ImageNotFound
 
 from pipeline import base, build, config, engine, lock, wheels
 from pipeline.build import Parts
-from pipeline.log import Log
+from pipeline.core.log import Log
 from pipeline.models import DebianImage
 from tests import stored
 

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
-from pipeline.errors import BusyError, Cancelled, ConfigError
-from pipeline.graph.files import not_writable
-from pipeline.log import Log, announce
-from pipeline.procs import cancelled
+from pipeline.core.errors import BusyError, Cancelled, ConfigError
+from pipeline.core.files import not_writable
+from pipeline.core.log import Log, announce
+from pipeline.core.procs import cancelled
 
 TIMEOUT = "TANDEM_LOCK_TIMEOUT"
 EVERY = 0.1

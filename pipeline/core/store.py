@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from pipeline import procs
-from pipeline.errors import Cancelled, HostError, TandemError
-from pipeline.log import Log
-from pipeline.web import UnreachableError, Web
+from pipeline.core import procs
+from pipeline.core.downloads import UnreachableError, Web
+from pipeline.core.errors import Cancelled, HostError, TandemError
+from pipeline.core.log import Log
 
 CHUNK = 1 << 18
 TRIES = 5

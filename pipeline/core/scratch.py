@@ -17,7 +17,7 @@ PREFIX = "tandem-"
 
 
 @contextmanager
-def folder(size: int, beside: Path, memory: Path = MEMORY) -> Iterator[Path]:
+def scratch_folder(size: int, beside: Path, memory: Path = MEMORY) -> Iterator[Path]:
     """An empty folder for about `size` bytes, removed afterwards: in `memory` if it fits in easily, else in `beside`.
 
     What a killed process left in `memory` is removed first.

@@ -5,7 +5,7 @@ import json
 import os
 from pathlib import Path
 
-from pipeline.errors import HostError
+from pipeline.core.errors import HostError
 from pipeline.graph.task import Json
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG}

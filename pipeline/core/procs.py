@@ -11,8 +11,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
-from pipeline.errors import Cancelled, HostError, TandemError
-from pipeline.log import Log
+from pipeline.core.errors import Cancelled, HostError, TandemError
+from pipeline.core.log import Log
 
 TAIL = 15
 GRACE = 5.0
