@@ -18,8 +18,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from pipeline import build, buildkit, config, engine, lockfile  # noqa: E402  # the checkout is not installed
+from pipeline import build, buildkit, engine, lockfile  # noqa: E402  # the checkout is not installed
 from pipeline.build import Parts  # noqa: E402
+from pipeline.config import loader  # noqa: E402  # the checkout is not installed
 from pipeline.core import procs  # noqa: E402  # the checkout is not installed
 from pipeline.core.log import NullLog  # noqa: E402
 
@@ -66,7 +67,7 @@ def newest(folder: Path) -> Path:
 
 def one(way: str, name: str, parts: Parts, registry: str | None) -> dict[str, float]:
     """Build, push, unpack, each measured; the image is removed afterwards. Sizes in MB."""
-    image, locked = config.load(ROOT).images[name], lockfile.read(name, ROOT)
+    image, locked = loader.load(ROOT).images[name], lockfile.read(name, ROOT)
     tag = f"{registry or 'localhost'}/benchmark/{name}:{way}"
     buildkit.EXPORT = {**PLAIN, **WAYS[way]}
     found: dict[str, float] = {}

@@ -18,8 +18,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from pipeline import build, config, lockfile  # noqa: E402  # the checkout is not installed
+from pipeline import build, lockfile  # noqa: E402  # the checkout is not installed
 from pipeline.build import Parts  # noqa: E402
+from pipeline.config import loader  # noqa: E402  # the checkout is not installed
 from pipeline.core import procs  # noqa: E402  # the checkout is not installed
 from pipeline.core.log import NullLog  # noqa: E402
 from pipeline.graph.decide import look  # noqa: E402
@@ -37,7 +38,7 @@ def once(argv: Sequence[str]) -> float:
 
 def context(into: Path) -> list[str]:
     """The build context of the default cluster's image in `into`; the command that builds it as a user would."""
-    loaded = config.load(ROOT)
+    loaded = loader.load(ROOT)
     name = loaded.cluster(loaded.pipeline.default).image
     decisions = look(graph(loaded), [f"build:{name}"])
     base, wheels, image = (decisions[f"{kind}:{name}"].outputs for kind in ("base", "wheels", "build"))

@@ -14,10 +14,10 @@ from pipeline import engine, ontop, reader, readings, remedy, resolve, sides
 from pipeline.advice import Later, Tried
 from pipeline.checks import answers
 from pipeline.checks.boxes import Box, BoxError, Yard, sweep
+from pipeline.config.models import Additions
 from pipeline.core import procs
 from pipeline.core.errors import ConfigError, HostError, TandemError
 from pipeline.core.log import Log, step
-from pipeline.models import Additions
 from pipeline.sides import Running, Side, foremost
 from pipeline.smoke import MACHINES, USUAL, WITHIN
 

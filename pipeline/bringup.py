@@ -17,11 +17,11 @@ from typing import Any
 
 from pipeline import completion, triage
 from pipeline.cluster import Nodes, unpack
+from pipeline.config.models import Cluster, Serve
 from pipeline.core import http_client, procs
 from pipeline.core.errors import Cancelled
 from pipeline.core.log import Log
 from pipeline.layout import INSIDE, MASTER_PORT, Plan
-from pipeline.models import Cluster, Serve
 from pipeline.preflight import Refused, preflight
 
 RAY_WITHIN = 600.0

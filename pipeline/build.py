@@ -14,13 +14,13 @@ from typing import Any
 
 from pipeline import buildkit, engine, lockfile, own, underlay
 from pipeline import launching as launcher
+from pipeline.config.models import Image
 from pipeline.core import tar
 from pipeline.core.errors import ConfigError, TandemError
 from pipeline.core.log import Log, announce, step
 from pipeline.interpreter import interpreter
 from pipeline.launching import Launching
 from pipeline.lockfile import Lock
-from pipeline.models import Image
 from pipeline.reading import Reading
 from pipeline.wheels import SUMMARY
 

@@ -6,10 +6,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from pipeline import claims
-from pipeline.config import Config
+from pipeline.config.loader import Config
+from pipeline.config.models import Image
 from pipeline.graph.task import Inputs, Json, Outputs, Run, Task
 from pipeline.lockeddebs import LAB
-from pipeline.models import Image
 
 PROBES = ("pipeline/probes/python_facts.py", "pipeline/probes/launcher_facts.sh")
 # Not the image store of the machines: that of a lab that is up is known by looking only, which fingerprints do not.

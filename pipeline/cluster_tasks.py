@@ -10,13 +10,13 @@ import msgspec
 
 from pipeline import claims, engine
 from pipeline.check_tasks import EMULATION
-from pipeline.config import Config
+from pipeline.config.loader import Config
+from pipeline.config.models import Cluster, Serve
+from pipeline.config.rules import REFERENCE
 from pipeline.core.errors import TandemError
 from pipeline.graph.task import Claim, Inputs, Json, Outputs, Run, Task
 from pipeline.image_tasks import keep, lock_mode
 from pipeline.lockeddebs import LAB, REGISTRY, Wanted
-from pipeline.models import Cluster, Serve
-from pipeline.sensible import REFERENCE
 
 if TYPE_CHECKING:
     from pipeline.deploy import Target

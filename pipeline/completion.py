@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pipeline.config.models import Serve
 from pipeline.core.errors import ConfigError, TandemError
-from pipeline.models import Serve
 
 PROMPT = "two wheels, one chain: "
 TOKENS = 8

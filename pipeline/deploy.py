@@ -16,12 +16,12 @@ from typing import Any
 from pipeline import cluster as clusters
 from pipeline import completion, engine, layout, triage
 from pipeline.bringup import BringUp, Failure
+from pipeline.config.models import Cluster, Serve
+from pipeline.config.rules import REFERENCE
 from pipeline.core import procs
 from pipeline.core.errors import Cancelled, TandemError
 from pipeline.core.log import Log, announce, wait_until
 from pipeline.layout import Plan
-from pipeline.models import Cluster, Serve
-from pipeline.sensible import REFERENCE
 
 Json = dict[str, Any]
 ATTEMPTS = 2

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from pipeline import config, engine, labengine, labimage, labssh
+from pipeline import engine, labengine, labimage, labssh
+from pipeline.config import loader
 from pipeline.core import procs
 from pipeline.core.errors import BusyError, Cancelled, ConfigError, HostError, TandemError
 from pipeline.core.log import Log, announce, step, wait_until
@@ -156,7 +157,7 @@ def _machine(seen: Seen) -> Machine:
 def _up(root: Path, log: Log, store: str, count: int, registry: str) -> tuple[Machine, ...]:
     """What up() does once nobody else has the lab."""
     ssh = labssh.check(labssh.folder(root).resolve())
-    registry = registry or config.load(root).pipeline.registry.address
+    registry = registry or loader.load(root).pipeline.registry.address
     seen = labengine.machines(identity(root))
     plan = _planned(root, seen, store, count)
     if _whole(root, seen) and _as_planned(plan, seen):

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline import entrypoint
+from pipeline.config.rules import of_a_node
 from pipeline.core.errors import ConfigError
 from pipeline.reading import Reading
-from pipeline.sensible import of_a_node
 
 SCRIPT = Path(__file__).parent.parent / "dockerfiles/cpu/files/workspace/vllm/run-cluster-node.sh"
 """The one source of every image's run-cluster-node.sh."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pipeline.config.models import Cluster, Node
 from pipeline.engine import LABEL
-from pipeline.models import Cluster, Node
 
 INSIDE = "/opt/tandem"
 """Where our files lie in a node's container."""

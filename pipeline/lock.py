@@ -7,10 +7,10 @@ from typing import Any
 
 from pipeline import lock_combined, lock_debian, lockfile, own
 from pipeline.audit import Target
+from pipeline.config.models import CombinedImage, Image
 from pipeline.core.errors import ConfigError
 from pipeline.core.log import Log
 from pipeline.lockfile import Lock
-from pipeline.models import CombinedImage, Image
 from pipeline.request import files, request
 
 __all__ = ["Lock", "answers", "make", "read", "target"]

@@ -5,11 +5,11 @@ from pathlib import Path
 
 from pipeline import aptroot, debs, launching, ontop, pins, reader, readings, resolve
 from pipeline.audit import MACHINES
+from pipeline.config.models import CombinedImage
 from pipeline.core.errors import Cancelled, ConfigError, HostError, TandemError
 from pipeline.core.log import Log
 from pipeline.debs import Deb
 from pipeline.lockfile import SUITES, Lock
-from pipeline.models import CombinedImage
 from pipeline.reading import Reading
 from pipeline.request import request
 

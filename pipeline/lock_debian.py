@@ -6,11 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 from pipeline import aptroot, debs, pins, resolve
 from pipeline.audit import MACHINES, Target
+from pipeline.config.models import DebianImage
 from pipeline.core.errors import ConfigError
 from pipeline.core.log import Log
 from pipeline.debs import Deb
 from pipeline.lockfile import Lock
-from pipeline.models import DebianImage
 from pipeline.request import request
 
 OF_DEBS = ("platform", "debian", "packages", "python")

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import bytecode, tree
+from pipeline.config.models import Image
 from pipeline.core import tar
 from pipeline.core.errors import ConfigError
 from pipeline.core.suggest import nearest
 from pipeline.launching import Launching
 from pipeline.lockfile import Lock
-from pipeline.models import Image
 from pipeline.tree import Place
 
 # Links of a merged /usr: a folder of that name in a layer would take the link's place.

@@ -7,10 +7,10 @@ from typing import Any
 
 from pipeline import resolve
 from pipeline.audit import Target
+from pipeline.config.models import Additions, Python
 from pipeline.core.errors import ConfigError
 from pipeline.core.log import Log
 from pipeline.lockfile import Lock
-from pipeline.models import Additions, Python
 from pipeline.resolve import Wheel
 
 Resolver = Callable[[resolve.Request, Log], tuple[Wheel, ...]]

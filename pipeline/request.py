@@ -4,7 +4,7 @@ that lies.
 
 from typing import Any
 
-from pipeline.models import CombinedImage, DebianImage, Image
+from pipeline.config.models import CombinedImage, DebianImage, Image
 
 ENDS = {"head": "lock.json", "wheels": "requirements.txt", "interpreter": "interpreter.txt"}
 

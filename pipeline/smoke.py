@@ -18,9 +18,9 @@ from pipeline.checks import launcher, python, ray
 from pipeline.checks.answers import ask
 from pipeline.checks.boxes import BoxError, Yard, sweep
 from pipeline.checks.verdict import Outcome, Verdict
+from pipeline.config.models import Image
 from pipeline.core.errors import ConfigError, HostError, TandemError
 from pipeline.core.log import Log, announce
-from pipeline.models import Image
 from pipeline.tree import normalised
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 
 from pipeline import claims, cluster_tasks, engine, host, image_tasks
-from pipeline import config as reader
-from pipeline.config import Config
+from pipeline.config import loader as reader
+from pipeline.config.loader import Config
 from pipeline.core.errors import HostError
 from pipeline.graph.configured import Configuration
 from pipeline.graph.graph import Graph

@@ -7,17 +7,18 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from pipeline import config, tasks
+from pipeline import tasks
+from pipeline.config import loader
+from pipeline.config.models import CombinedImage
 from pipeline.core.errors import TandemError
 from pipeline.graph.names import resolve
-from pipeline.models import CombinedImage
 
 WITHOUT = ("lock", "base", "wheels", "model")
 
 
 def engine_wanted(root: Path, words: Iterable[str]) -> bool:
     """Whether any of these tasks, or what they need, is more than downloads and files. Raises ConfigError."""
-    loaded = config.load(root)
+    loaded = loader.load(root)
     graph = tasks.graph(loaded)
     for task in graph.order(resolve(graph, words)):
         kind, _, name = task.partition(":")

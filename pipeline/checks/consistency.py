@@ -11,7 +11,7 @@ from typing import Any
 from pipeline.checks.answers import Answer, crashed
 from pipeline.checks.verdict import Outcome, Verdict
 from pipeline.complaints import complaints, new
-from pipeline.models import Image
+from pipeline.config.models import Image
 from pipeline.reading import Inside
 from pipeline.tree import normalised
 

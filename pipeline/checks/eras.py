@@ -12,16 +12,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pipeline.checks import launches
-from pipeline.checks.contract import POINTS
 from pipeline.checks.field import Field, prepared
 from pipeline.checks.launches import Terms
 from pipeline.checks.ray import ERRORS, TOO_SLOW, read_status
 from pipeline.checks.stations import Endpoint, Fault, Station, last, unique
 from pipeline.checks.verdict import Outcome, Verdict, crash_verdict, emulator_speaks, judge
+from pipeline.config.launcher_contract import POINTS
+from pipeline.config.models import Image
 from pipeline.core import procs
 from pipeline.core.errors import Cancelled
 from pipeline.core.log import Log, announce, step
-from pipeline.models import Image
 from pipeline.smoke import Smoked, SmokeError, table
 
 ATTEMPTS = 3

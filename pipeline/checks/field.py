@@ -9,9 +9,9 @@ from typing import Any
 from uuid import uuid4
 
 from pipeline.checks.boxes import INSIDE, PROBES
-from pipeline.checks.contract import PORTS
 from pipeline.checks.launches import NOFILE, Terms
 from pipeline.checks.stations import OURS, Endpoint, Fault, Station, last
+from pipeline.config.launcher_contract import PORTS
 from pipeline.core.errors import HostError, TandemError
 from pipeline.core.log import Log
 

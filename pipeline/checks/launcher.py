@@ -9,11 +9,11 @@ from typing import Any
 from pipeline.checks.answers import ATTEMPTS, Answer, crashed
 from pipeline.checks.boxes import INSIDE, Box, BoxError, EngineFailed, Said, Yard
 from pipeline.checks.consistency import REQUIREMENTS
-from pipeline.checks.contract import Fault, by_point
 from pipeline.checks.node_script import script_faults
 from pipeline.checks.python import installed
 from pipeline.checks.verdict import Verdict, crash_verdict, ending, judge
-from pipeline.sensible import of_a_node
+from pipeline.config.launcher_contract import Fault, by_point
+from pipeline.config.rules import of_a_node
 
 NAME = "launcher"
 MARK = "@@fact "

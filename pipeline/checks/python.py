@@ -9,7 +9,7 @@ from pipeline.checks import architectures, consistency
 from pipeline.checks.answers import ATTEMPTS, Answer, crashed
 from pipeline.checks.boxes import INSIDE
 from pipeline.checks.verdict import Verdict, crash_verdict, judge
-from pipeline.models import Alias, Image
+from pipeline.config.models import Alias, Image
 from pipeline.tree import normalised
 
 CONFIG = f"{INSIDE}/config"

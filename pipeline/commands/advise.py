@@ -5,18 +5,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pipeline import advice, config, imagetext, sides
+from pipeline import advice, sides
 from pipeline.advice import Combination
 from pipeline.commands.advising_text import as_json, as_text
 from pipeline.commands.looking import JSON, Looking, Options, say
 from pipeline.commands.places import chosen, root
 from pipeline.commands.shown import Shown
 from pipeline.commands.writing import created, rewritten
-from pipeline.config import Config
+from pipeline.config import image_yaml, loader
+from pipeline.config.loader import Config
+from pipeline.config.models import Additions, Combine, CombinedImage
 from pipeline.core.errors import ConfigError, Exit, TandemError
 from pipeline.core.suggest import nearest
 from pipeline.host import ELF
-from pipeline.models import Additions, Combine, CombinedImage
 from pipeline.sides import Side
 
 
@@ -91,7 +92,7 @@ class Advise(Looking):
     def execute(self, opt_values: Options, pos_args: list[str]) -> int:
         """Look, say, write; returns the exit code."""
         here, words = root(), chosen(pos_args, self.name, most=1)
-        loaded = config.load(here)
+        loaded = loader.load(here)
         asked = _asked(loaded, words, opt_values)
         log = Steps()
         try:
@@ -189,8 +190,8 @@ def _asked(loaded: Config, words: list[str], options: Options) -> Asked:
         )
     chosen_ = having[name]
     assert chosen_.combine is not None
-    file = loaded.root / config.IMAGES / name / "image.yaml"
-    free = "python" not in config.read(file, loaded.root).value
+    file = loaded.root / loader.IMAGES / name / "image.yaml"
+    free = "python" not in loader.read(file, loaded.root).value
     return Asked(name=name, sides=chosen_.combine, image=_wanting(chosen_, architectures), free=free)
 
 
@@ -213,7 +214,7 @@ def _platform(given: str) -> str:
 def _reference(name: str) -> str:
     from msgspec import ValidationError, convert
 
-    from pipeline.models import Reference
+    from pipeline.config.models import Reference
 
     try:
         return str(convert(name, Reference))
@@ -225,13 +226,13 @@ def _reference(name: str) -> str:
 
 
 def _check_new(loaded: Config, name: str) -> None:
-    from pipeline.models import NAME, NAME_WORDS
+    from pipeline.config.models import NAME, NAME_WORDS
 
     if not name:
         return
-    if not re.fullmatch(NAME, name) or name in config.RESERVED:
+    if not re.fullmatch(NAME, name) or name in loader.RESERVED:
         raise ConfigError(f"doit advise: --write {name}: it is not {NAME_WORDS}, or a word of Tandem's own")
-    if (loaded.root / config.IMAGES / name).exists():
+    if (loaded.root / loader.IMAGES / name).exists():
         raise ConfigError(f"doit advise: dockerfiles/{name} is there already", hint=f"doit advise {name}")
 
 
@@ -242,7 +243,7 @@ def _written(loaded: Config, asked: Asked, best: Combination, options: Options) 
         return ""
     if options["write"]:
         both = {"model_from": asked.sides.model_from, "cluster_from": asked.sides.cluster_from}
-        text = imagetext.whole(image.platform, best.base, best.requirements, both, smoke)
+        text = image_yaml.whole(image.platform, best.base, best.requirements, both, smoke)
         return created(loaded.root, asked.name, text)
     if image.base is not None and image.base.image == best.base:
         return ""

@@ -6,10 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pipeline import config, engine, registry
+from pipeline import engine, registry
 from pipeline.commands.old_images import old_among
 from pipeline.commands.old_manifests import collect, old_manifests, old_shared
 from pipeline.commands.places import connected
+from pipeline.config import loader
 from pipeline.core.errors import TandemError
 from pipeline.graph.garbage import HASH, MANIFESTS, Item, Kept
 
@@ -21,9 +22,9 @@ def old_elsewhere(root: Path, kept: Kept) -> tuple[list[Item], list[str]]:
 
     What any container of any of the engines names stays everywhere. Raises ConfigError.
     """
-    if not (root / config.PIPELINE).is_file():
+    if not (root / loader.PIPELINE).is_file():
         return [], []
-    found = config.load(root)
+    found = loader.load(root)
     endpoints = {node.endpoint for cluster in found.pipeline.clusters.values() for node in cluster.nodes}
     items: list[Item] = []
     there, notes = _look({"local"} | endpoints)

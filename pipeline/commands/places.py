@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from pipeline import cluster as clusters
-from pipeline import config, engine
+from pipeline import engine
 from pipeline.cluster import Found
+from pipeline.config import loader
+from pipeline.config.models import Node
+from pipeline.config.rules import REFERENCE
 from pipeline.core.errors import ConfigError, HostError, TandemError
 from pipeline.engine import LABEL
-from pipeline.models import Node
-from pipeline.sensible import REFERENCE
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -61,7 +62,7 @@ def chosen(words: list[str], command: str, *, most: int) -> list[str]:
 
 def named(cluster: str | None) -> Meant:
     """The cluster of that name, or the default one. Raises ConfigError if the configuration is wrong."""
-    loaded = config.load(root())
+    loaded = loader.load(root())
     every = loaded.pipeline.clusters
     name = cluster or loaded.pipeline.default
     try:

@@ -16,7 +16,7 @@ class Schemas(Looking):
     doc_purpose = "write the JSON Schemas of image.yaml and pipeline.yaml to schemas/"
     doc_usage = "[--check]"
     doc_description = (
-        "They follow from pipeline/models.py. With --check nothing is written: exit status 1 if one is old."
+        "They follow from pipeline/config/models.py. With --check nothing is written: exit status 1 if one is old."
     )
     cmd_options: ClassVar[tuple[dict[str, Any], ...]] = (
         {"name": "check", "long": "check", "type": bool, "default": False, "help": "only say whether they are current"},
@@ -24,7 +24,7 @@ class Schemas(Looking):
 
     def execute(self, opt_values: Options, pos_args: list[str]) -> int:
         """Write those that differ, or fail naming them."""
-        from pipeline.config import schemas
+        from pipeline.config.loader import schemas
         from pipeline.core.files import write_whole
 
         none_of(pos_args, "schemas")

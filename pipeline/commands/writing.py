@@ -5,42 +5,42 @@ from collections.abc import Sequence
 from pathlib import Path
 from uuid import uuid4
 
-from pipeline import config, imagetext
+from pipeline.config import image_yaml, loader
 from pipeline.core.errors import TandemError
 from pipeline.core.files import not_writable
 
 
 def created(root: Path, name: str, text: str) -> str:
     """Make dockerfiles/NAME; returns what was written, in words. Raises HostError, ConfigError."""
-    folder = root / config.IMAGES / name
+    folder = root / loader.IMAGES / name
     new = folder.with_name(f".{name}.{uuid4().hex[:8]}")
     try:
         new.mkdir()
         (new / "image.yaml").write_text(text, encoding="utf-8")
-        (new / "Dockerfile").write_text(imagetext.DOCKERFILE, encoding="utf-8")
+        (new / "Dockerfile").write_text(image_yaml.DOCKERFILE, encoding="utf-8")
         new.rename(folder)
     except OSError as error:
         shutil.rmtree(new, ignore_errors=True)
         raise not_writable(folder, error) from error
     try:
-        config.load(root)
+        loader.load(root)
     except TandemError:
         shutil.rmtree(folder)
         raise
     return f"dockerfiles/{name}/image.yaml and Dockerfile"
 
 
-def rewritten(root: Path, name: str, image: str, requirements: Sequence[str], smoke: imagetext.Smoke) -> str:
+def rewritten(root: Path, name: str, image: str, requirements: Sequence[str], smoke: image_yaml.Smoke) -> str:
     """Put base into an image.yaml; returns what was written, in words. Raises HostError, ConfigError."""
-    file = root / config.IMAGES / name / "image.yaml"
+    file = root / loader.IMAGES / name / "image.yaml"
     where = file.relative_to(root).as_posix()
     data = file.read_bytes()
     before = data.decode()
-    after = imagetext.advised(before, where, image, requirements, smoke)
-    imagetext.checked(before, after, where, image)
+    after = image_yaml.advised(before, where, image, requirements, smoke)
+    image_yaml.checked(before, after, where, image)
     _replace(file, after.encode())
     try:
-        config.load(root)
+        loader.load(root)
     except TandemError:
         _replace(file, data)
         raise

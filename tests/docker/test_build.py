@@ -20,13 +20,13 @@ import pytest
 
 from pipeline import build, buildkit, engine, wheels
 from pipeline.build import Parts
+from pipeline.config.models import DebianBase, DebianImage, Python
 from pipeline.core import procs, store
 from pipeline.core import tar as archive
 from pipeline.core.errors import Cancelled, TandemError
 from pipeline.core.log import NullLog
 from pipeline.debs import Deb
 from pipeline.lockfile import Lock
-from pipeline.models import DebianBase, DebianImage, Python
 from pipeline.resolve import Wheel
 
 EPOCH = 1_700_000_000

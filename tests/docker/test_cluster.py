@@ -22,11 +22,11 @@ from pipeline import deploy, engine, layout
 from pipeline.commands.down import Down
 from pipeline.commands.logs import Logs
 from pipeline.commands.ps import Ps
+from pipeline.config.models import Cluster, Node, Serve
 from pipeline.core import procs
 from pipeline.core.errors import Cancelled
 from pipeline.core.log import NullLog
 from pipeline.deploy import DeployError, Target
-from pipeline.models import Cluster, Node, Serve
 from tests import stored
 from tests.ports import free_port
 from tests.trigger import Trigger

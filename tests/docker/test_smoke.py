@@ -13,11 +13,11 @@ from msgspec.structs import replace
 
 from pipeline import smoke
 from pipeline.checks.boxes import OWNER, Yard, owner, sweep
+from pipeline.config.models import Alias, DebianBase, DebianImage, Python, Smoke
 from pipeline.core import procs
 from pipeline.core.errors import ConfigError, TandemError
 from pipeline.core.log import NullLog
 from pipeline.core.procs import ProgramError
-from pipeline.models import Alias, DebianBase, DebianImage, Python, Smoke
 from tests import stored
 from tests.docker import smoke_image
 

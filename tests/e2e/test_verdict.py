@@ -11,7 +11,8 @@ import pytest
 from msgspec.structs import replace as changed
 
 from pipeline import cluster as clusters
-from pipeline import config, deploy, engine, tiny
+from pipeline import deploy, engine, tiny
+from pipeline.config import loader
 from pipeline.core.log import NullLog
 from pipeline.deploy import DeployError, Target
 from tests.e2e.conftest import CLUSTER, Project
@@ -38,7 +39,7 @@ def target(deployed: Project, tmp_path: Path) -> Iterator[Target]:
     """The deployed cluster's like, under another name and port, with the executor `none`; the first one is stopped."""
     down = deployed.doit("down")
     assert down.returncode == 0
-    loaded = config.load(deployed.root)
+    loaded = loader.load(deployed.root)
     cluster = loaded.cluster(CLUSTER)
     digest = deployed.record("push:cpu")["digest"]
     tiny.make(tmp_path / "model")

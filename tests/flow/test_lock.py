@@ -8,11 +8,11 @@ import pytest
 
 from pipeline import aptroot, audit, debs, lock, resolve
 from pipeline.aptroot import Apt
+from pipeline.config.models import DebianBase, DebianImage, Python
 from pipeline.core import store
 from pipeline.core.errors import ConfigError, TandemError
 from pipeline.core.log import NullLog
 from pipeline.lockfile import Lock
-from pipeline.models import DebianBase, DebianImage, Python
 from tests import tinydeb
 
 TARGET = audit.Target("arm64", "3.13", 41)

@@ -18,11 +18,12 @@ from pathlib import Path
 
 import msgspec
 
-from pipeline import base, build, config, engine, lock, push, wheels
+from pipeline import base, build, engine, lock, push, wheels
 from pipeline.build import Parts
+from pipeline.config import loader
+from pipeline.config.models import DebianImage
 from pipeline.core.log import Log, step
 from pipeline.lockfile import Lock
-from pipeline.models import DebianImage
 from tests import stored
 from tests.standins import foreign
 
@@ -52,7 +53,7 @@ class StandIn:
 
     @property
     def image(self) -> DebianImage:
-        return msgspec.convert(config.read(self.folder / "image.yaml", HERE).value, DebianImage)
+        return msgspec.convert(loader.read(self.folder / "image.yaml", HERE).value, DebianImage)
 
     def lock(self, log: Log) -> Lock:
         return lock.make(self.name, self.image, HERE, os.environ.get("TANDEM_LOCK", "frozen"), log)

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from pipeline import build, buildkit, own, tree
+from pipeline.config.models import Alias, DebianBase, DebianImage, Python
 from pipeline.core.errors import ConfigError, HostError, TandemError
 from pipeline.core.log import NullLog
 from pipeline.lockfile import Lock
-from pipeline.models import Alias, DebianBase, DebianImage, Python
 from pipeline.resolve import Wheel
 from pipeline.tree import Place
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from pipeline import cluster as clusters
 from pipeline import layout
 from pipeline.commands import ps
-from pipeline.models import Cluster, Node, Serve
+from pipeline.config.models import Cluster, Node, Serve
 
 DIGEST = "sha256:" + "a" * 64
 IMAGE = f"127.0.0.1:5000/cpu@{DIGEST}"

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from pipeline import cluster_tasks
-from pipeline.config import Config
+from pipeline.config.loader import Config
+from pipeline.config.models import Cluster, DebianBase, DebianImage, Node, Pipeline, Python, Serve
 from pipeline.core.errors import HostError
 from pipeline.core.files import canonical
 from pipeline.core.log import NullLog
 from pipeline.graph.task import Run
-from pipeline.models import Cluster, DebianBase, DebianImage, Node, Pipeline, Python, Serve
 
 IMAGE = DebianImage(
     base=DebianBase(debian="trixie", packages=("bash",)), python=Python(version="3.13", requirements=("ray",))

@@ -8,13 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from pipeline import build, config, lock, lock_combined, lockfile, own, wheels
+from pipeline import build, lock, lock_combined, lockfile, own, wheels
 from pipeline.audit import Target
+from pipeline.config import loader
+from pipeline.config.models import Additions, Alias, Combine, CombinedImage, ImageBase
 from pipeline.core import tar as archive
 from pipeline.core.errors import ConfigError, TandemError
 from pipeline.core.log import NullLog
 from pipeline.lockfile import Lock
-from pipeline.models import Additions, Alias, Combine, CombinedImage, ImageBase
 from pipeline.reading import Inside, Interpreter, Reading
 from pipeline.request import request
 from pipeline.resolve import Wheel
@@ -68,7 +69,7 @@ def written(folder: Path, text: str) -> Path:
 
 
 def test_ray_is_what_is_added_unless_something_else_is_said(tmp_path: Path) -> None:
-    image = config.load(written(tmp_path, f"base: {{image: '{BASE}'}}\n")).images["gb10"]
+    image = loader.load(written(tmp_path, f"base: {{image: '{BASE}'}}\n")).images["gb10"]
     assert image == IMAGE
     assert request(image)["requirements"] == ["ray[default]"]
 
@@ -102,21 +103,21 @@ def test_ray_is_what_is_added_unless_something_else_is_said(tmp_path: Path) -> N
 def test_a_mistake_is_named_with_its_place(tmp_path: Path, text: str, said: str | None) -> None:
     root = written(tmp_path, text + "\n")
     if said is None:
-        assert config.load(root)
+        assert loader.load(root)
         return
     with pytest.raises(ConfigError) as caught:
-        config.load(root)
+        loader.load(root)
     assert said in str(caught.value)
 
 
 def test_a_slip_in_the_key_of_another_image_is_no_debian_base(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
-        config.load(written(tmp_path, "base: {imag: 'a:1'}\n"))
+        loader.load(written(tmp_path, "base: {imag: 'a:1'}\n"))
     assert caught.value.hint == "did you mean 'image'?"
 
 
 def test_both_ways_to_make_an_image_are_in_its_schema() -> None:
-    schema: Any = msgspec.json.decode(config.schemas()["image.json"])
+    schema: Any = msgspec.json.decode(loader.schemas()["image.json"])
     assert {one["$ref"] for one in schema["anyOf"]} == {"#/$defs/DebianImage", "#/$defs/CombinedImage"}
 
 

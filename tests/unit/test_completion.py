@@ -16,9 +16,9 @@ from pipeline import completion, deploy, layout
 from pipeline.bringup import BringUp, Failure
 from pipeline.cluster import Found, Nodes
 from pipeline.completion import keys
+from pipeline.config.models import Cluster, Node, Serve
 from pipeline.core.errors import ConfigError
 from pipeline.core.log import NullLog
-from pipeline.models import Cluster, Node, Serve
 
 KEY = "geheim-1"
 COMPLETION = {

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 import yaml
 
-from pipeline import imagetext
+from pipeline.config import image_yaml
+from pipeline.config.models import CombinedImage
 from pipeline.core.errors import ConfigError
-from pipeline.models import CombinedImage
 
 IMAGE = "somebody/one@sha256:" + "0" * 64
 WHERE = "dockerfiles/x/image.yaml"
@@ -22,8 +22,8 @@ workdir: /workspace/vllm
 
 
 def advised(text: str, **smoke: list[str]) -> str:
-    after = imagetext.advised(text, WHERE, IMAGE, ["ray[default]", "uv"], smoke)
-    imagetext.checked(text, after, WHERE, IMAGE)
+    after = image_yaml.advised(text, WHERE, IMAGE, ["ray[default]", "uv"], smoke)
+    image_yaml.checked(text, after, WHERE, IMAGE)
     return after
 
 
@@ -111,7 +111,7 @@ def test_an_anchor_that_stands_for_the_base_is_not_followed_into_another_key() -
 
 
 def test_a_new_image_says_all_that_was_found() -> None:
-    text = imagetext.whole(
+    text = image_yaml.whole(
         "linux/arm64", IMAGE, ["ray[default]"], {"model_from": "a:1", "cluster_from": "b:1"}, {"architectures": ["A"]}
     )
     image = msgspec.convert(yaml.safe_load(text), CombinedImage)
@@ -125,4 +125,4 @@ def test_a_new_image_says_all_that_was_found() -> None:
 
 def test_the_dockerfile_is_that_of_the_image_that_ships() -> None:
     shipped = Path(__file__).parents[2] / "dockerfiles/gb10/Dockerfile"
-    assert shipped.read_text() == imagetext.DOCKERFILE
+    assert shipped.read_text() == image_yaml.DOCKERFILE

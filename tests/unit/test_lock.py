@@ -7,11 +7,11 @@ import pytest
 from packaging.requirements import Requirement
 
 from pipeline import lock, lock_debian, lockfile, pins, resolve
+from pipeline.config.models import Alias, DebianBase, DebianImage, Python
 from pipeline.core.errors import ConfigError
 from pipeline.core.log import NullLog
 from pipeline.debs import Deb
 from pipeline.lockfile import Lock
-from pipeline.models import Alias, DebianBase, DebianImage, Python
 from pipeline.request import files, request
 from pipeline.resolve import Wheel
 

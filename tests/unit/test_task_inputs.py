@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import config, tasks
+from pipeline import tasks
+from pipeline.config import loader
 from pipeline.graph import source
 from pipeline.graph.globs import expand
 from pipeline.graph.stats import StatCache
 
 ROOT = Path(__file__).parents[2]
-GRAPH = tasks.graph(config.load(ROOT))
+GRAPH = tasks.graph(loader.load(ROOT))
 
 
 def source_file(module: str) -> Path:

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from pipeline import config, image_tasks, tasks
-from pipeline.config import Config
-from pipeline.models import Pipeline
+from pipeline import image_tasks, tasks
+from pipeline.config import loader
+from pipeline.config.loader import Config
+from pipeline.config.models import Pipeline
 from pipeline.wanting import engine_wanted
 
 ROOT = Path(__file__).parents[2]
@@ -16,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 def loaded(default: str, image: str) -> Config:
     """The project's configuration, with one cluster of that name and image."""
-    found = config.load(ROOT)
+    found = loader.load(ROOT)
     local = found.pipeline.clusters["local"]
     changed = {name: getattr(local, name) for name in local.__struct_fields__} | {"image": image}
     return replace(found, pipeline=Pipeline(default=default, clusters={default: type(local)(**changed)}))
@@ -65,7 +66,7 @@ def test_in_ci_locks_are_frozen_unless_told_otherwise(
 
 
 def test_every_task_of_the_project_counts_the_function_that_runs_it() -> None:
-    graph = tasks.graph(config.load(ROOT))
+    graph = tasks.graph(loader.load(ROOT))
     for name, task in graph.tasks.items():
         own = [code for code in task.inputs.code if code.partition(":")[0].endswith("_tasks")]
         assert len(own) == 1, name

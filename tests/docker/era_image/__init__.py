@@ -13,10 +13,11 @@ from pathlib import Path
 import msgspec
 from docker.errors import ImageNotFound
 
-from pipeline import base, build, config, engine, lock, wheels
+from pipeline import base, build, engine, lock, wheels
 from pipeline.build import Parts
+from pipeline.config import loader
+from pipeline.config.models import DebianImage
 from pipeline.core.log import Log
-from pipeline.models import DebianImage
 from tests import stored
 
 HERE = Path(__file__).parent
@@ -27,7 +28,7 @@ REPOSITORY = "tandem-test-eras"
 
 def image() -> DebianImage:
     """What its image.yaml says."""
-    return msgspec.convert(config.read(FOLDER / "image.yaml", HERE).value, DebianImage)
+    return msgspec.convert(loader.read(FOLDER / "image.yaml", HERE).value, DebianImage)
 
 
 def key() -> str:

@@ -6,8 +6,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 
+from pipeline.config.models import Cluster, CombinedImage, Image, Node, Pipeline
 from pipeline.core.suggest import nearest
-from pipeline.models import Cluster, CombinedImage, Image, Node, Pipeline
 
 Key = tuple[str | int, ...]
 Fault = tuple[Key, str, str]

@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec import inspect as shapes
 
+from pipeline.config.rules import Fault, Key
 from pipeline.core.suggest import nearest
-from pipeline.sensible import Fault, Key
 
 _KINDS: dict[type[Any], tuple[type[Any], str]] = {
     shapes.StrType: (str, "text"),

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import yaml
 
+from pipeline.config.rules import Key
 from pipeline.core.errors import ConfigError
-from pipeline.sensible import Key
 
 _SAFE: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 SHOWN = 60

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
+from pipeline.config.models import NAME, NAME_WORDS, Cluster, CombinedImage, Common, DebianImage, Image, Pipeline
+from pipeline.config.rules import OF_DEBIAN, Fault, Key, image_faults, mixed_faults, pipeline_faults
 from pipeline.core.errors import ConfigError
 from pipeline.core.suggest import likely, nearest
-from pipeline.models import NAME, NAME_WORDS, Cluster, CombinedImage, Common, DebianImage, Image, Pipeline
-from pipeline.sensible import OF_DEBIAN, Fault, Key, image_faults, mixed_faults, pipeline_faults
 
 if TYPE_CHECKING:
     from pipeline.graph.stats import StatCache
@@ -52,9 +52,9 @@ class Source(Struct, frozen=True):
 
     def lines(self) -> Mapping[Key, int]:
         """On which line each key stands. Only messages ask for it, and YAML takes long to import."""
-        from pipeline import yamlfile
+        from pipeline.config import yaml_source
 
-        return yamlfile.parse(self.file, self.name)[1]
+        return yaml_source.parse(self.file, self.name)[1]
 
 
 def load(root: Path, cache: "StatCache | None" = None) -> Config:
@@ -86,9 +86,9 @@ def read(file: Path, root: Path, cache: "StatCache | None" = None) -> Source:
 
 
 def _parsed(file: Path, name: str) -> Any:
-    from pipeline import yamlfile
+    from pipeline.config import yaml_source
 
-    return yamlfile.parse(file, name)[0]
+    return yaml_source.parse(file, name)[0]
 
 
 def _plain(file: Path, name: str) -> str:
@@ -189,7 +189,7 @@ def _convert(value: Any, shape: type[Any], sources: list[Source]) -> Any:
         return msgspec.convert(value, shape)
     except msgspec.ValidationError as error:
         # msgspec's own path leaves out the keys of dictionaries, so the place is found by a second walk.
-        from pipeline.faults import faults
+        from pipeline.config.explain import faults
 
         for key, said, hint in faults(value, shape):
             raise ConfigError(f"{_where(key, sources)}: {said}", hint=hint) from error
