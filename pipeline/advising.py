@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from pipeline import engine, ontop, reader, readings, remedy, resolve, sides
+from pipeline import ontop, reader, readings, remedy, resolve, sides
 from pipeline.advice import Later, Tried
 from pipeline.checks import answers
 from pipeline.checks.boxes import Box, BoxError, Yard, sweep
@@ -18,6 +18,7 @@ from pipeline.config.models import Additions
 from pipeline.core import procs
 from pipeline.core.errors import ConfigError, HostError, TandemError
 from pipeline.core.log import Log, step
+from pipeline.host import engine
 from pipeline.sides import Running, Side, foremost
 from pipeline.smoke import MACHINES, USUAL, WITHIN
 

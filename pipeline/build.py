@@ -12,12 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipeline import buildkit, engine, lockfile, own, underlay
 from pipeline import launching as launcher
+from pipeline import lockfile, own, underlay
 from pipeline.config.models import Image
 from pipeline.core import tar
 from pipeline.core.errors import ConfigError, TandemError
 from pipeline.core.log import Log, announce, step
+from pipeline.host import buildkit, engine
 from pipeline.interpreter import interpreter
 from pipeline.launching import Launching
 from pipeline.lockfile import Lock

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Mapping
 
-from pipeline import engine, registry
+from pipeline import registry
 from pipeline.core import http_client
 from pipeline.core.errors import TandemError
 from pipeline.graph.task import Claim
 from pipeline.graph.world import World
+from pipeline.host import engine
 
 
 def register(world: World) -> None:

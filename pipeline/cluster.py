@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline import engine
 from pipeline.core import tar as archives
 from pipeline.core.errors import HostError, TandemError
 from pipeline.core.log import Log
-from pipeline.engine import LABEL
+from pipeline.host import engine
+from pipeline.host.engine import LABEL
 from pipeline.layout import ASSIGNED, GO, INSIDE, TOKEN, Plan
 
 if TYPE_CHECKING:

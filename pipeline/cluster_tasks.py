@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pipeline import claims, engine
+from pipeline import claims
 from pipeline.check_tasks import EMULATION
 from pipeline.config.loader import Config
 from pipeline.config.models import Cluster, Serve
 from pipeline.config.rules import REFERENCE
 from pipeline.core.errors import TandemError
 from pipeline.graph.task import Claim, Inputs, Json, Outputs, Run, Task
+from pipeline.host import engine
 from pipeline.image_tasks import keep, lock_mode
 from pipeline.lockeddebs import LAB, REGISTRY, Wanted
 

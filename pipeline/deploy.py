@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import cluster as clusters
-from pipeline import completion, engine, layout, triage
+from pipeline import completion, layout, triage
 from pipeline.bringup import BringUp, Failure
 from pipeline.config.models import Cluster, Serve
 from pipeline.config.rules import REFERENCE
 from pipeline.core import procs
 from pipeline.core.errors import Cancelled, TandemError
 from pipeline.core.log import Log, announce, wait_until
+from pipeline.host import engine
 from pipeline.layout import Plan
 
 Json = dict[str, Any]

@@ -6,10 +6,11 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from pipeline import check_tasks, claims, engine
+from pipeline import check_tasks, claims
 from pipeline.config.loader import Config
 from pipeline.config.models import CombinedImage, Image
 from pipeline.graph.task import Claim, Inputs, Json, Outputs, Run, Task
+from pipeline.host import engine
 from pipeline.request import files, request
 
 COMPILER = "pipeline/probes/bytecode.py"

@@ -18,11 +18,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from pipeline import engine, labengine, labimage, labssh
+from pipeline import labengine, labimage, labssh
 from pipeline.config import loader
 from pipeline.core import procs
 from pipeline.core.errors import BusyError, Cancelled, ConfigError, HostError, TandemError
 from pipeline.core.log import Log, announce, step, wait_until
+from pipeline.host import engine
 from pipeline.labengine import REGISTRY, STORES, Plan, Seen
 from pipeline.lockeddebs import LAB
 

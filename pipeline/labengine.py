@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from pipeline import engine
 from pipeline.core import tar
 from pipeline.core.log import Log
-from pipeline.engine import LABEL
+from pipeline.host import engine
+from pipeline.host.engine import LABEL
 from pipeline.labimage import OURS
 
 if TYPE_CHECKING:

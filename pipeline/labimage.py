@@ -6,11 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
 
-from pipeline import base, deb, debs, engine, made, rootfs
+from pipeline import base, deb, debs, made, rootfs
 from pipeline.core.errors import TandemError
 from pipeline.core.log import Log, step, wait_until
 from pipeline.debs import Deb
-from pipeline.engine import LABEL
+from pipeline.host import engine
+from pipeline.host.engine import LABEL
 from pipeline.lockeddebs import LAB
 from pipeline.rootfs import Rootfs
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pipeline.core import procs
 from pipeline.core.errors import HostError
-from pipeline.host import which
+from pipeline.host.needs import which
 
 KEY, KNOWN, CONFIG, BIN = "id_ed25519", "known_hosts", "config", "bin"
 # What ends a quoted word of ssh_config(5) or is read as something else in it, and what parts PATH.

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.models import Cluster, Node
-from pipeline.engine import LABEL
+from pipeline.host.engine import LABEL
 
 INSIDE = "/opt/tandem"
 """Where our files lie in a node's container."""

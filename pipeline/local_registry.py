@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline import debs, engine, host, registry
+from pipeline import debs, registry
 from pipeline.core import procs
 from pipeline.core.errors import TandemError
 from pipeline.core.log import Log, wait_until
 from pipeline.debs import Deb
+from pipeline.host import engine, needs
 from pipeline.lockeddebs import REGISTRY
 
 CONFIG = """\
@@ -88,7 +89,7 @@ def _image(locked: Sequence[Deb], scratch: Path, log: Log) -> str:
         files = debs.fetch(mine, REGISTRY.suite, log, image=REGISTRY.name, title="packages of the registry")
         _context([files[deb.sha256] for deb in mine], scratch)
         # Not python-on-whales: it looks the image up by the config digest, which this image store does not know.
-        options = ["--builder", host.docker_context(), "--tag", tag, "--network", "none"]
+        options = ["--builder", needs.docker_context(), "--tag", tag, "--network", "none"]
         options += ["--provenance=false", "--output", "type=docker", "--build-arg", "SOURCE_DATE_EPOCH=0"]
         procs.run(["docker", "buildx", "build", *options, str(scratch)], log=log, within=300)
         found = engine.image("local", tag)

@@ -4,10 +4,11 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pipeline import engine, registry
+from pipeline import registry
 from pipeline.core import procs
 from pipeline.core.errors import Cancelled, TandemError
 from pipeline.core.log import Log
+from pipeline.host import engine
 
 TRIES = 5
 HEX = re.compile(r"[0-9a-f]{12,}")

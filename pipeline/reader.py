@@ -12,10 +12,11 @@ from typing import Any
 from msgspec import Struct, json
 from msgspec.structs import replace
 
-from pipeline import dockerconfig, engine, inspection, rootview
+from pipeline import inspection, rootview
 from pipeline.core import procs
 from pipeline.core.errors import Cancelled, TandemError
 from pipeline.core.log import Log, announce, step
+from pipeline.host import docker_config, engine
 from pipeline.inspection import Configuration
 from pipeline.reading import Reading
 
@@ -136,7 +137,7 @@ def repository(reference: str) -> str:
 def _asked(reference: str) -> Mapping[str, Any]:
     """What the registry says of an image, through the engine (GET /distribution/{name}/json)."""
     api = engine.client(within=ASKED_WITHIN).api
-    with _worded("it asked a registry", reference), dockerconfig.read():
+    with _worded("it asked a registry", reference), docker_config.read():
         answer: Mapping[str, Any] = api.inspect_distribution(reference)  # type: ignore[no-untyped-call]
     return answer
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from pipeline import dockerconfig
 from pipeline.core import http_client
 from pipeline.core.errors import TandemError
+from pipeline.host import docker_config
 
 ACCEPT = ", ".join(
     [
@@ -157,7 +157,7 @@ def login(address: str) -> tuple[str, str] | None:
     """Name and password for a registry from Docker's configuration, its credential helpers included."""
     from docker import auth
 
-    with dockerconfig.read():
+    with docker_config.read():
         found = auth.load_config().resolve_authconfig(address) or {}
     name, password = found.get("username") or found.get("Username"), found.get("password") or found.get("Password")
     return (name, password) if name and password else None

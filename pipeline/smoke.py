@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from pipeline import engine, own
+from pipeline import own
 from pipeline.checks import launcher, python, ray
 from pipeline.checks.answers import ask
 from pipeline.checks.boxes import BoxError, Yard, sweep
@@ -21,6 +21,7 @@ from pipeline.checks.verdict import Outcome, Verdict
 from pipeline.config.models import Image
 from pipeline.core.errors import ConfigError, HostError, TandemError
 from pipeline.core.log import Log, announce
+from pipeline.host import engine
 from pipeline.tree import normalised
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
-from pipeline import claims, cluster_tasks, engine, host, image_tasks
+from pipeline import claims, cluster_tasks, image_tasks
 from pipeline.config import loader as reader
 from pipeline.config.loader import Config
 from pipeline.core.errors import HostError
@@ -13,6 +13,7 @@ from pipeline.graph.configured import Configuration
 from pipeline.graph.graph import Graph
 from pipeline.graph.task import Task
 from pipeline.graph.tools import by_binary
+from pipeline.host import engine, needs
 
 
 def of(root: Path) -> Graph:
@@ -56,14 +57,14 @@ def _add(made: Graph, tasks: Iterable[Task], name: str, *, default: str) -> None
 
 def _register_tools(made: Graph) -> None:
     made.tools.register("engine", _engine)
-    made.tools.register("buildx", lambda: by_binary(str(host.plugin() or "docker-buildx"), ("version",), made.cache)())
+    made.tools.register("buildx", lambda: by_binary(str(needs.plugin() or "docker-buildx"), ("version",), made.cache)())
     made.tools.register("uv", by_binary(str(Path(sys.prefix) / "bin" / "uv"), ("--version",), made.cache))
-    for platform in host.ELF:
+    for platform in needs.ELF:
         made.tools.register(f"emulator {platform}", partial(_emulator, platform, made))
 
 
 def _emulator(platform: str, made: Graph) -> str:
-    program, _ = host.emulator(platform)
+    program, _ = needs.emulator(platform)
     return by_binary(program, ("--version",), made.cache)() if program else "none"
 
 

@@ -3,7 +3,7 @@
 from docker import DockerClient
 from docker.models.containers import Container
 
-from pipeline import engine
+from pipeline.host import engine
 
 
 def names(client: DockerClient, part: str = "") -> dict[str, str]:

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from pipeline import engine
 from pipeline.checks.verdict import emulator_crashed
 from pipeline.core import procs, tar
 from pipeline.core.errors import Cancelled, TandemError
-from pipeline.engine import LABEL
+from pipeline.host import engine
+from pipeline.host.engine import LABEL
 
 if TYPE_CHECKING:
     from docker import DockerClient

@@ -19,7 +19,7 @@ from pipeline.core import procs
 from pipeline.core.errors import Cancelled, HostError, TandemError
 from pipeline.core.log import Log
 from pipeline.core.procs import ProgramError
-from pipeline.engine import LABEL
+from pipeline.host.engine import LABEL
 
 OURS = f"{LABEL}=eras"
 DAY = 86400

@@ -17,7 +17,7 @@ from pipeline.config.loader import Config
 from pipeline.config.models import Additions, Combine, CombinedImage
 from pipeline.core.errors import ConfigError, Exit, TandemError
 from pipeline.core.suggest import nearest
-from pipeline.host import ELF
+from pipeline.host.needs import ELF
 from pipeline.sides import Side
 
 

@@ -2,10 +2,10 @@
 
 from msgspec.structs import asdict
 
-from pipeline import host
 from pipeline.commands.looking import Looking, Options, none_of, say
 from pipeline.core.errors import Exit
 from pipeline.graph.survey import SCHEMA
+from pipeline.host import needs as host
 
 
 class Host(Looking):

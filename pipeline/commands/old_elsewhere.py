@@ -6,13 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pipeline import engine, registry
+from pipeline import registry
 from pipeline.commands.old_images import old_among
 from pipeline.commands.old_manifests import collect, old_manifests, old_shared
 from pipeline.commands.places import connected
 from pipeline.config import loader
 from pipeline.core.errors import TandemError
 from pipeline.graph.garbage import HASH, MANIFESTS, Item, Kept
+from pipeline.host import engine
 
 WITHIN = 30  # s: a node that is switched off must not hold up the rest
 

@@ -4,10 +4,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from pipeline import engine, local_registry, registry, shared
+from pipeline import local_registry, registry, shared
 from pipeline.commands.places import connected
 from pipeline.core.errors import TandemError
 from pipeline.graph.garbage import MANIFESTS, Item, Kept
+from pipeline.host import engine
 
 
 def old_manifests(kept: Kept, address: str, repositories: Sequence[str]) -> Iterator[Item]:

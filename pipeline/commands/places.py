@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from pipeline import cluster as clusters
-from pipeline import engine
 from pipeline.cluster import Found
 from pipeline.config import loader
 from pipeline.config.models import Node
 from pipeline.config.rules import REFERENCE
 from pipeline.core.errors import ConfigError, HostError, TandemError
-from pipeline.engine import LABEL
+from pipeline.host import engine
+from pipeline.host.engine import LABEL
 
 if TYPE_CHECKING:
     from docker import DockerClient

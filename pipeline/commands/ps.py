@@ -8,9 +8,9 @@ from pipeline.commands.looking import Looking, Options, say
 from pipeline.commands.places import Meant, chosen, is_node, named, running, strays
 from pipeline.core import http_client
 from pipeline.core.errors import Exit
-from pipeline.engine import LABEL
 from pipeline.graph.survey import SCHEMA
 from pipeline.graph.task import Json
+from pipeline.host.engine import LABEL
 
 Row = dict[str, Any]
 COLUMNS = ("node", "endpoint", "container", "state", "rank", "digest", "health")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from docker import DockerClient
 
-from pipeline import engine
+from pipeline.host import engine
 from tests import stored
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from pipeline import engine
 from pipeline.config import loader
+from pipeline.host import engine
 from pipeline.smoke import MACHINES
 from tests.docker import smoke_image
 from tests.docker.smoke_image import SITE, dist_info, tar_of

@@ -18,7 +18,7 @@ from uuid import uuid4
 
 import pytest
 
-from pipeline import build, buildkit, engine, wheels
+from pipeline import build, wheels
 from pipeline.build import Parts
 from pipeline.config.models import DebianBase, DebianImage, Python
 from pipeline.core import procs, store
@@ -26,6 +26,7 @@ from pipeline.core import tar as archive
 from pipeline.core.errors import Cancelled, TandemError
 from pipeline.core.log import NullLog
 from pipeline.debs import Deb
+from pipeline.host import buildkit, engine
 from pipeline.lockfile import Lock
 from pipeline.resolve import Wheel
 

@@ -18,7 +18,7 @@ import pytest
 from msgspec.structs import replace
 
 from pipeline import cluster as clusters
-from pipeline import deploy, engine, layout
+from pipeline import deploy, layout
 from pipeline.commands.down import Down
 from pipeline.commands.logs import Logs
 from pipeline.commands.ps import Ps
@@ -27,6 +27,7 @@ from pipeline.core import procs
 from pipeline.core.errors import Cancelled
 from pipeline.core.log import NullLog
 from pipeline.deploy import DeployError, Target
+from pipeline.host import engine
 from tests import stored
 from tests.ports import free_port
 from tests.trigger import Trigger

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipeline import engine, lab, labengine, push
+from pipeline import lab, labengine, push
 from pipeline.checks import eras
 from pipeline.checks.field import prepared
 from pipeline.checks.launches import NAME
@@ -18,6 +18,7 @@ from pipeline.checks.verdict import Outcome, Verdict
 from pipeline.core import procs
 from pipeline.core.errors import Cancelled, HostError
 from pipeline.core.log import NullLog, wait_until
+from pipeline.host import engine
 from pipeline.lab import Machine
 from pipeline.smoke import SmokeError
 from tests.docker import era_image

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import aptsuite, hostsetup
 from pipeline.core import procs
 from pipeline.core.errors import TandemError
 from pipeline.core.log import NullLog
+from pipeline.host import apt_suite, install
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.timeout(1800)
@@ -75,8 +75,8 @@ def certificates() -> Path | None:
 
 def root_filesystem(suite: str, folder: Path) -> Path:
     folder.mkdir(exist_ok=True)
-    own = hostsetup.os_release()["VERSION_CODENAME"]
-    source = aptsuite.source(suite, own)
+    own = install.os_release()["VERSION_CODENAME"]
+    source = apt_suite.source(suite, own)
     (folder / source.path.name).write_text(source.text)
     tar = folder / "root.tar"
     options = [f"--aptopt={line}" for line in apt_settings()]

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from pipeline import engine, local_registry, registry, shared
+from pipeline import local_registry, registry, shared
 from pipeline.commands.old_elsewhere import old_elsewhere, remove_all
 from pipeline.commands.old_images import PREFIX, old_images
 from pipeline.commands.old_manifests import old_manifests
 from pipeline.graph.garbage import IMAGES, MANIFESTS, NODES, Kept
+from pipeline.host import engine
 from tests import stored
 from tests.docker.test_shared_records import RECORDS
 from tests.docker.world_project import World, served, tidy

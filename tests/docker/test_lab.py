@@ -16,12 +16,13 @@ from typing import Any
 
 import pytest
 
-from pipeline import engine, lab, labengine, labssh
+from pipeline import lab, labengine, labssh
 from pipeline.commands.old_elsewhere import old_elsewhere, remove_all
 from pipeline.core import procs
 from pipeline.core.errors import TandemError
 from pipeline.core.log import NullLog, wait_until
 from pipeline.graph.garbage import NODES, Kept
+from pipeline.host import engine
 from pipeline.lab import Machine
 from tests import stored
 from tests.docker.world_project import served

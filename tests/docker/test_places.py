@@ -22,13 +22,14 @@ import pytest
 from docker import DockerClient
 
 from pipeline import cluster as clusters
-from pipeline import engine, preflight
+from pipeline import preflight
 from pipeline.commands import logs
 from pipeline.commands.down import Down
 from pipeline.commands.logs import Logs
 from pipeline.commands.ps import Ps
 from pipeline.core import procs
 from pipeline.core.errors import TandemError
+from pipeline.host import engine
 from tests import stored
 
 REPOSITORY = "tandem-test-places"

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import engine, local_registry, push, registry
+from pipeline import local_registry, push, registry
 from pipeline.core import procs
 from pipeline.core.errors import TandemError
 from pipeline.core.log import NullLog
+from pipeline.host import engine
 from pipeline.lockeddebs import REGISTRY
 from tests.ports import free_port
 

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import engine, local_registry, reader, registry, underlay
+from pipeline import local_registry, reader, registry, underlay
 from pipeline.checks import boxes
 from pipeline.core import procs
 from pipeline.core.errors import TandemError
 from pipeline.core.log import NullLog
+from pipeline.host import engine
 from pipeline.lockeddebs import REGISTRY as LOCKED
 from pipeline.lockfile import Lock
 from tests import stored

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import requests
 
-from pipeline import engine, local_registry, registry
-from pipeline.engine import client
+from pipeline import local_registry, registry
+from pipeline.host import engine
+from pipeline.host.engine import client
 from tests.docker.world_project import World, served, start, tidy
 
 DEPLOYED = ["run lock", "run base", "run build", "run smoke", "run push", "run deploy"]

@@ -13,10 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pipeline import claims, engine, push, shared
+from pipeline import claims, push, shared
 from pipeline.graph.graph import Graph
 from pipeline.graph.seam import said_by_doit, to_doit
 from pipeline.graph.task import Claim, Inputs, Json, Outputs, Run, Task
+from pipeline.host import engine
 
 ROOT = Path(__file__).parent
 GRAPH = Graph(ROOT)

@@ -6,8 +6,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pipeline import engine, local_registry
+from pipeline import local_registry
 from pipeline.core.log import NullLog
+from pipeline.host import engine
 from pipeline.lockeddebs import REGISTRY
 from tests import stored
 from tests.flow.project import REPOSITORY, Done, Project, own_memory

@@ -11,8 +11,9 @@ import pytest
 import yaml
 
 from pipeline import cluster as clusters
-from pipeline import engine, lockfile, registry
+from pipeline import lockfile, registry
 from pipeline.core.log import NullLog
+from pipeline.host import engine
 from tests import standins
 from tests.docker.test_reader import make
 from tests.e2e.conftest import Project

@@ -5,7 +5,8 @@ import urllib.request
 
 import pytest
 
-from pipeline import engine, local_registry, registry
+from pipeline import local_registry, registry
+from pipeline.host import engine
 from tests.e2e.conftest import CLUSTER, Project
 
 pytestmark = pytest.mark.timeout(3600)

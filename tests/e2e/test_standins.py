@@ -8,8 +8,8 @@ from uuid import uuid4
 
 import pytest
 
-from pipeline import engine
 from pipeline.core.log import NullLog
+from pipeline.host import engine
 from tests import standins
 
 pytestmark = pytest.mark.timeout(1800)

@@ -11,10 +11,11 @@ import pytest
 from msgspec.structs import replace as changed
 
 from pipeline import cluster as clusters
-from pipeline import deploy, engine, tiny
+from pipeline import deploy, tiny
 from pipeline.config import loader
 from pipeline.core.log import NullLog
 from pipeline.deploy import DeployError, Target
+from pipeline.host import engine
 from tests.e2e.conftest import CLUSTER, Project
 from tests.ports import free_port
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import tooling
+from pipeline.host import venv
 from tests.flow.looking_project import Looking
 from tests.flow.project import REPOSITORY, Done, ended
 
@@ -16,10 +16,10 @@ from tests.flow.project import REPOSITORY, Done, ended
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A checkout whose tooling says what it was called with."""
-    for folder in (".venv/bin", ".venv/tandem", "lockfiles", "pipeline", "elsewhere"):
+    for folder in (".venv/bin", ".venv/tandem", "lockfiles", "pipeline/host", "elsewhere"):
         (tmp_path / folder).mkdir(parents=True)
     shutil.copy2(REPOSITORY / "doitw", tmp_path)
-    for name, copy in (("lockfiles/tooling.txt", "tooling.txt"), ("pipeline/tooling.py", "tooling.py")):
+    for name, copy in (("lockfiles/tooling.txt", "tooling.txt"), ("pipeline/host/venv.py", "venv.py")):
         shutil.copy2(REPOSITORY / name, tmp_path / name)
         shutil.copy2(REPOSITORY / name, tmp_path / ".venv/tandem" / copy)
     (tmp_path / ".venv/tandem/root").write_text(f"{tmp_path}\n")
@@ -99,7 +99,7 @@ def test_words_are_passed_on(checkout: Path) -> None:
 def test_of_the_lab_only_up_wants_an_engine(checkout: Path, words: tuple[str, ...], sets_up: bool) -> None:
     code, out, _ = doitw(checkout, *words)
     assert code == 0
-    assert ("called with -m pipeline.hostsetup" in out) == sets_up
+    assert ("called with -m pipeline.host.install" in out) == sets_up
     assert f"bin/doit {' '.join(words)}\n" in out
 
 
@@ -107,7 +107,7 @@ def test_of_the_lab_only_up_wants_an_engine(checkout: Path, words: tuple[str, ..
 def looking(tmp_path: Path) -> Looking:
     """A project with the script that stands for doit's own."""
     project = Looking(tmp_path / "toy")
-    project.write("bin/doit", tooling.DOIT)
+    project.write("bin/doit", venv.DOIT)
     return project
 
 

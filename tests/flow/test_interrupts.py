@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from pipeline import buildkit, host, hostsetup
 from pipeline.core import procs
 from pipeline.core.errors import Cancelled
 from pipeline.core.log import NullLog
 from pipeline.graph import schedule
 from pipeline.graph.output import PlainScreen, TaskLog
-from pipeline.tooling import DOIT
+from pipeline.host import buildkit, install, needs
+from pipeline.host.venv import DOIT
 from tests.flow.project import REPOSITORY, Project, again_until_it_ends, ended, wait_for
 
 STUBBORN = "trap '' TERM; echo $$ >>{pids}; while :; do sleep 0.1; done"
@@ -121,7 +121,7 @@ def test_an_interrupt_is_put_off_while_something_is_taken_away() -> None:
 def test_a_set_up_that_is_told_to_end_tells_its_program_and_exits_with_130(tmp_path: Path, number: int) -> None:
     argv = ["sh", "-c", f"trap 'echo told >{tmp_path}/told; exit 1' TERM; echo begun; while :; do sleep 0.1; done"]
     act = f"lambda log: procs.run({argv}, log=log)"
-    code = f"import sys\nfrom pipeline import tooling\nfrom pipeline.core import procs\nsys.exit(tooling.ended({act}))"
+    code = f"import sys\nfrom pipeline.core import procs\nfrom pipeline.host import venv\nsys.exit(venv.ended({act}))"
     with subprocess.Popen([sys.executable, "-c", code], cwd=REPOSITORY, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         while process.stderr.readline() != "begun\n":
@@ -137,7 +137,7 @@ def test_an_interrupted_build_is_ended_although_buildkit_says_nothing(
     program(tmp_path / "bin/docker", 'case "$*" in *build*) echo "#1 begun" >&2; exec sleep 30;; esac')
     (tmp_path / "context").mkdir()
     monkeypatch.setenv("PATH", f"{tmp_path}/bin", prepend=os.pathsep)
-    monkeypatch.setattr(host, "docker_context", lambda: "default")
+    monkeypatch.setattr(needs, "docker_context", lambda: "default")
     log = TaskLog("build", tmp_path / "logs", PlainScreen(verbosity=0))
     threading.Timer(1.5, procs.cancel).start()
     with pytest.raises(Cancelled):
@@ -184,7 +184,7 @@ def test_an_interrupted_installation_is_ended_before_the_next(tmp_path: Path, mo
         f"[ -e {tmp_path}/repaired ] || {{ echo \"E: you must manually run 'dpkg --configure -a'\"; exit 100; }}",
     )
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    hostsetup._run(hostsetup.Command(("apt-get", "install")), NullLog())
+    install._run(install.Command(("apt-get", "install")), NullLog())
     assert (tmp_path / "repaired").read_text() == "--configure -a\n"
 
 

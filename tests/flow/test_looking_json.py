@@ -13,7 +13,7 @@ from pipeline.advice import Tried
 from pipeline.cluster import Found
 from pipeline.commands import lab, ps
 from pipeline.commands.advising_text import as_json
-from pipeline.engine import LABEL
+from pipeline.host.engine import LABEL
 from pipeline.lab import Look, Machine
 from pipeline.reading import Inside, Interpreter, Reading
 from pipeline.sides import Side

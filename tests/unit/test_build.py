@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from pipeline import build, buildkit, own, tree
+from pipeline import build, own, tree
 from pipeline.config.models import Alias, DebianBase, DebianImage, Python
 from pipeline.core.errors import ConfigError, HostError, TandemError
 from pipeline.core.log import NullLog
+from pipeline.host import buildkit
 from pipeline.lockfile import Lock
 from pipeline.resolve import Wheel
 from pipeline.tree import Place

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import dockerconfig, registry
+from pipeline import registry
 from pipeline.core.errors import TandemError
+from pipeline.host import docker_config
 
 
 @pytest.mark.parametrize(
@@ -25,7 +26,7 @@ def test_what_cannot_be_read_is_one_message_that_names_the_file(
     (tmp_path / "config.json").write_text(text)
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     with pytest.raises(TandemError, match=rf"{tmp_path}/config\.json, the docker client's own settings") as caught:
-        dockerconfig.refuse_unreadable()
+        docker_config.refuse_unreadable()
     assert "docker login" in caught.value.hint
 
 
@@ -41,5 +42,5 @@ def test_a_helper_that_is_no_name_is_found_when_a_login_is_asked_for(
 def test_no_settings_are_fine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path))
-    dockerconfig.refuse_unreadable()
+    docker_config.refuse_unreadable()
     assert registry.login("127.0.0.1:5000") is None

@@ -10,11 +10,11 @@ import pytest
 from doit.doit_cmd import DoitMain
 from packaging.requirements import Requirement
 
-from pipeline import tooling
+from pipeline.host import venv
 
 ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-LOCK = (ROOT / tooling.LOCK).read_text()
+LOCK = (ROOT / venv.LOCK).read_text()
 
 
 def entries() -> dict[str, str]:
@@ -60,24 +60,24 @@ def made(tmp_path: Path) -> Path:
     for folder in (".venv/bin", ".venv/tandem", "lockfiles"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / ".venv/bin/python").touch(0o755)
-    (tmp_path / tooling.LOCK).write_text("a==1\n")
+    (tmp_path / venv.LOCK).write_text("a==1\n")
     (tmp_path / ".venv/tandem/tooling.txt").write_text("a==1\n")
-    (tmp_path / ".venv/tandem/tooling.py").write_bytes(Path(tooling.__file__).read_bytes())
+    (tmp_path / ".venv/tandem/venv.py").write_bytes(Path(venv.__file__).read_bytes())
     (tmp_path / ".venv/tandem/root").write_text(f"{tmp_path}\n")
     return tmp_path
 
 
 def test_tooling_made_to_the_end_is_ready(made: Path) -> None:
-    assert tooling.is_ready(made)
+    assert venv.is_ready(made)
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda root: (root / tooling.LOCK).write_text("a==2\n"),
+        lambda root: (root / venv.LOCK).write_text("a==2\n"),
         lambda root: (root / ".venv/tandem/root").unlink(),
         lambda root: (root / ".venv/tandem/root").write_text("/where/it/was\n"),
-        lambda root: (root / ".venv/tandem/tooling.py").write_text("older\n"),
+        lambda root: (root / ".venv/tandem/venv.py").write_text("older\n"),
         lambda root: (root / ".venv/bin/python").unlink(),
     ],
     ids=["other lock", "killed", "moved", "other module", "its Python went away"],
@@ -85,7 +85,7 @@ def test_tooling_made_to_the_end_is_ready(made: Path) -> None:
 def test_tooling_is_not_ready_after(made: Path, change: object) -> None:
     assert callable(change)
     change(made)
-    assert not tooling.is_ready(made)
+    assert not venv.is_ready(made)
 
 
 def test_only_which_package_comes_next_is_shown_of_an_installer() -> None:
@@ -102,7 +102,7 @@ def test_only_which_package_comes_next_is_shown_of_an_installer() -> None:
             self.lines.append(title)
 
     kept = Kept()
-    names = tooling.Names(kept)
+    names = venv.Names(kept)
     names.line("Looking in indexes: somewhere")
     names.line("Collecting doit==0.37.0 (from -r lock (line 1))")
     names.line("Installing collected packages: doit, uv")
@@ -119,7 +119,7 @@ def said(capsys: pytest.CaptureFixture[str], lines: int) -> list[str]:
 
 
 def test_a_set_up_that_has_long_said_nothing_says_what_it_is_at(capsys: pytest.CaptureFixture[str]) -> None:
-    printer = tooling.Printer(every=0.05)
+    printer = venv.Printer(every=0.05)
     with printer.alive():
         printer.line("  installing them")
         first, *others = said(capsys, 3)
@@ -136,7 +136,7 @@ def test_a_set_up_that_has_long_said_nothing_says_what_it_is_at(capsys: pytest.C
 
 
 def test_a_set_up_that_speaks_says_nothing_more(capsys: pytest.CaptureFixture[str]) -> None:
-    printer = tooling.Printer(every=5)
+    printer = venv.Printer(every=5)
     with printer.alive():
         for _ in range(12):
             printer.line("Get:1 a package")
@@ -145,7 +145,7 @@ def test_a_set_up_that_speaks_says_nothing_more(capsys: pytest.CaptureFixture[st
 
 
 def test_the_checkout_is_importable_whatever_its_path_and_the_locale(monkeypatch: pytest.MonkeyPatch) -> None:
-    line = tooling.importable(Path("/home/ü 'x'"))
+    line = venv.importable(Path("/home/ü 'x'"))
     assert line.isascii()
     monkeypatch.setattr(sys, "path", [])
     exec(line)

@@ -10,8 +10,8 @@ from typing import ClassVar
 import pytest
 from docker.errors import NotFound
 
-from pipeline import engine
 from pipeline.core.errors import HostError
+from pipeline.host import engine
 
 
 def test_the_local_engine_is_the_one_that_the_client_talks_to(monkeypatch: pytest.MonkeyPatch) -> None:

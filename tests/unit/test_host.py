@@ -1,4 +1,4 @@
-"""What `pipeline.host` makes of a machine; engines are sockets of the test's own that answer as engines do."""
+"""What `pipeline.host.needs` makes of a machine; engines are sockets of the test's own that answer as engines do."""
 
 import json
 import os
@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from pipeline import host
 from pipeline.core.errors import HostError
-from pipeline.host import Need
+from pipeline.host import needs as host
+from pipeline.host.needs import Need
 
 AARCH64 = """enabled
 interpreter /usr/libexec/qemu-binfmt/aarch64-binfmt-P

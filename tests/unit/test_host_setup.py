@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import aptsuite, binfmt, engined, hostsetup
 from pipeline.core.errors import Exit, HostError
 from pipeline.core.log import NullLog
-from pipeline.host import Need
+from pipeline.host import apt_suite, binfmt, dockerd
+from pipeline.host import install as hostsetup
+from pipeline.host.needs import Need
 
 BOOKWORM = {"ID": "debian", "VERSION_ID": "12", "VERSION_CODENAME": "bookworm"}
 TRIXIE = {"ID": "debian", "VERSION_ID": "13", "VERSION_CODENAME": "trixie"}
@@ -72,26 +73,26 @@ def test_one_line_sources_keep_their_options(apt: Path, option: str) -> None:
     (apt / "sources.list.d/debian.sources").unlink()
     lines = f"deb-src http://m/debian bookworm main\ndeb {option}http://m/debian bookworm main non-free\n"
     (apt / "sources.list").write_text(lines)
-    assert aptsuite.source("trixie", "bookworm", apt).text == f"deb {option}http://m/debian trixie main\n"
+    assert apt_suite.source("trixie", "bookworm", apt).text == f"deb {option}http://m/debian trixie main\n"
 
 
 def test_a_switched_off_source_is_no_pattern(apt: Path) -> None:
     (apt / "sources.list.d/debian.sources").write_text("Enabled: no\n" + DEB822.partition("\n")[2])
     with pytest.raises(HostError, match="no source for Debian bookworm"):
-        aptsuite.source("trixie", "bookworm", apt)
+        apt_suite.source("trixie", "bookworm", apt)
 
 
 def test_a_newer_suite_that_the_owner_added_is_left_to_the_owner(apt: Path) -> None:
     (apt / "sources.list.d/mine.list").write_text("deb [trusted=yes] http://m/debian trixie main\n")
-    assert aptsuite.beside("trixie", "bookworm", ["x"], apt) == []
+    assert apt_suite.beside("trixie", "bookworm", ["x"], apt) == []
 
 
 def test_a_set_up_that_was_killed_finds_its_own_files_and_writes_them_again(apt: Path) -> None:
-    first = aptsuite.beside("trixie", "bookworm", ["x"], apt)
+    first = apt_suite.beside("trixie", "bookworm", ["x"], apt)
     (apt / "preferences.d").mkdir()
     for file in first:
         file.path.write_text(file.text)
-    assert aptsuite.beside("trixie", "bookworm", ["x"], apt) == first
+    assert apt_suite.beside("trixie", "bookworm", ["x"], apt) == first
 
 
 @pytest.mark.parametrize(
@@ -187,7 +188,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_root_is_told_which_engine_and_which_folder_are_the_users(home: Path) -> None:
     argv = hostsetup.sudo({"https_proxy": "http://p:1", "no_proxy": "", "OTHER": "x"})
     told = ["DOCKER_HOST=unix:///run/user/1000/docker.sock", f"DOCKER_CONFIG={home}/.docker", "https_proxy=http://p:1"]
-    assert argv == ["sudo", "-n", "env", *told, "no_proxy=", sys.executable, "-B", "-m", "pipeline.hostsetup"]
+    assert argv == ["sudo", "-n", "env", *told, "no_proxy=", sys.executable, "-B", "-m", "pipeline.host.install"]
 
 
 def test_root_is_told_of_an_engine_that_the_environment_names(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,7 +224,7 @@ def test_a_pid_file_that_names_no_engine_is_removed_with_the_sockets_of_its_cont
         (folder / name).touch()
     (folder / "containerd.toml").touch()
     (tmp_path / "docker.sock").mkdir()
-    engined.clear(NullLog(), tmp_path)
+    dockerd.clear(NullLog(), tmp_path)
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["containerd", "containerd.toml", "docker"]
 
 

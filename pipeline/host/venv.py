@@ -144,7 +144,7 @@ def is_ready(root: Path) -> bool:
             os.access(root / ".venv/bin/python", os.X_OK)
             and (stamps / "root").read_text() == f"{root}\n"
             and (stamps / "tooling.txt").read_bytes() == (root / LOCK).read_bytes()
-            and (stamps / "tooling.py").read_bytes() == Path(__file__).read_bytes()
+            and (stamps / "venv.py").read_bytes() == Path(__file__).read_bytes()
         )
     except OSError:
         return False
@@ -183,7 +183,7 @@ def _build(root: Path, log: Log) -> None:
     stamps = venv / "tandem"
     stamps.mkdir()
     shutil.copyfile(root / LOCK, stamps / "tooling.txt")
-    shutil.copyfile(__file__, stamps / "tooling.py")
+    shutil.copyfile(__file__, stamps / "venv.py")
     os.sync()
     (stamps / "root").write_text(f"{root}\n")  # last: without it all of the above is made again
 
@@ -278,7 +278,7 @@ def ended(act: Callable[[Log], None]) -> int:
 
 def main() -> int:
     """Make the tooling of the checkout that this module lies in; returns the exit code."""
-    return ended(lambda log: make(Path(__file__).resolve().parents[1], log))
+    return ended(lambda log: make(Path(__file__).resolve().parents[2], log))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Brings what `pipeline.host` finds missing; doitw runs this before tasks that need an engine.
+"""Brings what `pipeline.host.needs` finds missing; doitw runs this before tasks that need an engine.
 
 It installs Debian packages, starts the engine and registers the emulator, and says each thing before it does it. An
 engine that is there, whoever made it, is used or refused, never changed.
@@ -15,11 +15,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline import aptsuite, binfmt, engined
 from pipeline.core import procs
 from pipeline.core.errors import HostError, TandemError
 from pipeline.core.log import Log, step
-from pipeline.host import Need, docker_host, look, which
+from pipeline.host import apt_suite, binfmt, dockerd
+from pipeline.host.needs import Need, docker_host, look, which
 
 PACKAGES = {
     "docker client": ("docker-cli",),
@@ -89,7 +89,7 @@ def set_up(log: Log, env: Mapping[str, str] = os.environ, needs: Callable[[], li
         raise HostError(_table(missing), hint=hint)
 
 
-def commands(missing: Sequence[Need], system: Mapping[str, str], apt: Path = aptsuite.APT) -> list[Command]:
+def commands(missing: Sequence[Need], system: Mapping[str, str], apt: Path = apt_suite.APT) -> list[Command]:
     """What installs the missing packages, in order; [] if none is needed. `system` is the machine's os-release(5).
 
     Raises HostError for a system that it does not know.
@@ -100,12 +100,12 @@ def commands(missing: Sequence[Need], system: Mapping[str, str], apt: Path = apt
     codename = _codename(system, packages)
     done: list[Command] = []
     if codename in FROM and set(packages) & set(NEWER):
-        files = aptsuite.beside(FROM[codename], codename, NEWER, apt)
+        files = apt_suite.beside(FROM[codename], codename, NEWER, apt)
         done += [Command(("tee", str(file.path)), file.text) for file in files]
     if "docker.io" in packages:
         # Before the packages: where a service manager runs they start the engine at once.
-        done.append(Command(("mkdir", "-p", str(engined.DAEMON_JSON.parent))))
-        done.append(Command(("tee", str(engined.DAEMON_JSON)), with_features(engined.DAEMON_JSON)))
+        done.append(Command(("mkdir", "-p", str(dockerd.DAEMON_JSON.parent))))
+        done.append(Command(("tee", str(dockerd.DAEMON_JSON)), with_features(dockerd.DAEMON_JSON)))
     done.append(Command((*APT_GET, "update")))
     done.append(Command((*APT_GET, "-y", "install", "--no-install-recommends", *packages)))
     return done
@@ -136,7 +136,7 @@ def _missing(needs: Callable[[], list[Need]] = look) -> list[Need]:
 
 def _packages(need: Need) -> tuple[str, ...]:
     key = need.name.partition(" of ")[0]
-    if key == "engine" and (engined.is_installed() or docker_host()):
+    if key == "engine" and (dockerd.is_installed() or docker_host()):
         return ()
     if key == "emulation" and binfmt.rule(need.name.partition(" of ")[2]):
         return ()
@@ -201,7 +201,7 @@ def sudo(env: Mapping[str, str]) -> list[str]:
     engine = f"DOCKER_HOST={where}" if (where := docker_host()) else "DOCKER_CONTEXT=default"
     folder = env.get("DOCKER_CONFIG") or Path.home() / ".docker"  # the client's plug-ins and builders
     handed_on = [engine, f"DOCKER_CONFIG={folder}", *(f"{name}={env[name]}" for name in HANDED_ON if name in env)]
-    return ["sudo", "-n", "env", *handed_on, sys.executable, "-B", "-m", "pipeline.hostsetup"]
+    return ["sudo", "-n", "env", *handed_on, sys.executable, "-B", "-m", "pipeline.host.install"]
 
 
 def _install(missing: Sequence[Need], log: Log) -> None:
@@ -214,7 +214,7 @@ def _install(missing: Sequence[Need], log: Log) -> None:
             for command in todo:
                 _run(command, log)
     if not docker_host():
-        engined.start(log)
+        dockerd.start(log)
     for need in _missing():
         if need.name.startswith("emulation of "):
             binfmt.register(need.name.partition(" of ")[2], log)
@@ -260,7 +260,7 @@ def _script(missing: Sequence[Need]) -> str:
     except HostError as error:
         return error.hint
     if any(need.name == "engine" for need in missing) and not docker_host():
-        lines.append(engined.command())
+        lines.append(dockerd.command())
     lines += [
         binfmt.command(need.name.partition(" of ")[2]) for need in missing if need.name.startswith("emulation of ")
     ]
@@ -279,7 +279,7 @@ def _told(missing: Sequence[Need]) -> list[Need]:
 
 def main() -> int:
     """Set up this machine; returns the exit code."""
-    from pipeline.tooling import ended  # not needed by doit's own use of this module
+    from pipeline.host.venv import ended  # not needed by doit's own use of this module
 
     return ended(set_up)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from pipeline.core import procs
 from pipeline.core.errors import HostError, TandemError
 from pipeline.core.log import Log
-from pipeline.host import BINFMT
+from pipeline.host.needs import BINFMT
 
 RULES = Path("/usr/lib/binfmt.d")
 NAMES = {"linux/arm64": "qemu-aarch64", "linux/amd64": "qemu-x86_64"}

@@ -1,6 +1,6 @@
 """What this machine has and lacks for the tasks that need an engine. Only looks, and quickly: a few files, one request.
 
-What cures a lack is `pipeline.hostsetup`.
+What cures a lack is `pipeline.host.install`.
 """
 
 import json

@@ -6,7 +6,7 @@ from pathlib import Path
 from pipeline.core import procs
 from pipeline.core.errors import HostError
 from pipeline.core.log import Log, step, wait_until
-from pipeline.host import SOCKET, engine_info, which
+from pipeline.host.needs import SOCKET, engine_info, which
 
 RUN = Path("/run")
 DAEMON_JSON = Path("/etc/docker/daemon.json")

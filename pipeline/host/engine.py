@@ -7,10 +7,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
-from pipeline import dockerconfig
 from pipeline.core import http_client
 from pipeline.core.errors import HostError, TandemError
-from pipeline.host import SOCKET, docker_host
+from pipeline.host import docker_config
+from pipeline.host.needs import SOCKET, docker_host
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -130,7 +130,7 @@ def client(endpoint: str = "local", *, within: int = 600) -> "DockerClient":
     import docker
     from docker.errors import DockerException
 
-    dockerconfig.refuse_unreadable()
+    docker_config.refuse_unreadable()
     try:
         if endpoint == "local":
             return docker.DockerClient(base_url=docker_host() or f"unix://{SOCKET}", timeout=within)

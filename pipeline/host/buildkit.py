@@ -12,10 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline import host
 from pipeline.core import procs
 from pipeline.core.errors import Cancelled, HostError, TandemError
 from pipeline.core.log import Log
+from pipeline.host import needs
 
 if TYPE_CHECKING:
     from python_on_whales import DockerClient
@@ -65,7 +65,7 @@ def build(
         network="none",
         provenance=False,
         cache=cache,
-        builder=host.docker_context(),
+        builder=needs.docker_context(),
         output={"name": tag, **EXPORT, "force-compression": "true" if recompress else "false"},
         metadata_file=metadata,
         progress="plain",
