@@ -10,16 +10,17 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from pipeline import ontop, reader, readings, remedy, resolve, sides
-from pipeline.advice import Later, Tried
+from pipeline import ontop, remedy, resolve
 from pipeline.checks import answers
 from pipeline.checks.boxes import Box, BoxError, Yard, sweep
 from pipeline.config.models import Additions
 from pipeline.core import procs
 from pipeline.core.errors import ConfigError, HostError, TandemError
 from pipeline.core.log import Log, step
+from pipeline.foreign import comparison, facts_cache, pull
+from pipeline.foreign.combinations import Later, Tried
+from pipeline.foreign.comparison import Running, Side, foremost
 from pipeline.host import engine
-from pipeline.sides import Running, Side, foremost
 from pipeline.smoke import MACHINES, USUAL, WITHIN
 
 LOADED = 8  # architectures that are loaded, besides the listing of all
@@ -27,9 +28,9 @@ LOADED = 8  # architectures that are loaded, besides the listing of all
 
 def side(reference: str, platform: str, root: Path, log: Log) -> Side:
     """An image resolved to its digest and read. Raises as reader does."""
-    digest = reader.resolve(reference, platform, log)
-    found = readings.read(reference, digest, platform, root, log)
-    return Side(f"{reader.repository(reference)}@{digest}", found.reading)
+    digest = pull.resolve(reference, platform, log)
+    found = facts_cache.read(reference, digest, platform, root, log)
+    return Side(f"{pull.repository(reference)}@{digest}", found.reading)
 
 
 def with_registry(of: Side, architectures: Sequence[str], root: Path, log: Log) -> Side:
@@ -40,12 +41,12 @@ def with_registry(of: Side, architectures: Sequence[str], root: Path, log: Log) 
     """
     first = foremost(architectures, of.reading.architectures)[:LOADED]
     asked = hashlib.sha256("\n".join(first).encode()).hexdigest()[:12]
-    file = readings.place(root, of.reading.digest, of.reading.platform, f"running-{asked}", ("probes/python_facts",))
-    found = readings.get(file, Running)
+    file = facts_cache.place(root, of.reading.digest, of.reading.platform, f"running-{asked}", ("probes/python_facts",))
+    found = facts_cache.get(file, Running)
     if found is None:
         found = _asked(of, first, log)
         if not found.error:
-            readings.put(file, found)
+            facts_cache.put(file, found)
     return replace(of, running=found)
 
 
@@ -78,7 +79,7 @@ def tried(of: Side, asked: Additions, origin: str, log: Log) -> Tried:
 def later(model: Side, cluster: Side, log: Log) -> Later | None:
     """The oldest later vLLM that resolves with the model's Transformers; None where the cluster's allows these."""
     version = model.reading.version("transformers").partition("+")[0]
-    if cluster.vllm is None or not sides.transformers(model, cluster):
+    if cluster.vllm is None or not comparison.transformers(model, cluster):
         return None
     request = resolve.Request(
         requirements=(),

@@ -12,17 +12,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipeline import launching as launcher
 from pipeline import lockfile, own, underlay
 from pipeline.config.models import Image
 from pipeline.core import tar
 from pipeline.core.errors import ConfigError, TandemError
 from pipeline.core.log import Log, announce, step
+from pipeline.foreign import launcher_layer as launcher
+from pipeline.foreign.facts import Reading
+from pipeline.foreign.launcher_layer import Launching
 from pipeline.host import buildkit, engine
 from pipeline.interpreter import interpreter
-from pipeline.launching import Launching
 from pipeline.lockfile import Lock
-from pipeline.reading import Reading
 from pipeline.wheels import SUMMARY
 
 BASE, LAYERS, SETTINGS = "#: base", "#: layers", "#: settings"

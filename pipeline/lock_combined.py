@@ -3,14 +3,15 @@
 from functools import partial
 from pathlib import Path
 
-from pipeline import aptroot, debs, launching, ontop, pins, reader, readings, resolve
+from pipeline import aptroot, debs, ontop, pins, resolve
 from pipeline.audit import MACHINES
 from pipeline.config.models import CombinedImage
 from pipeline.core.errors import Cancelled, ConfigError, HostError, TandemError
 from pipeline.core.log import Log
 from pipeline.debs import Deb
+from pipeline.foreign import facts_cache, launcher_layer, pull
+from pipeline.foreign.facts import Reading
 from pipeline.lockfile import SUITES, Lock
-from pipeline.reading import Reading
 from pipeline.request import request
 
 BASE = "base"
@@ -31,7 +32,7 @@ def make(name: str, image: CombinedImage, root: Path, old: Lock | None, names: f
     if before and moving - {BASE}:
         pins.refuse_unknown(moving - {BASE}, before, name)
     base, reading = _base(name, image, root, before if BASE not in moving else None, log)
-    launching.refuse(origin, launching.layer(reading, image.workdir))
+    launcher_layer.refuse(origin, launcher_layer.layer(reading, image.workdir))
     fits = ontop.target(reading)
     unchanged = before and pins.same(before.request, request(image), OF_WHEELS) and before.base == base
     if before and unchanged and not moving - {BASE}:
@@ -68,11 +69,11 @@ def _base(name: str, image: CombinedImage, root: Path, before: Lock | None, log:
     if before and before.reading and before.request["image"] == asked and before.platform == image.platform:
         return before.base, before.reading
     try:
-        digest = reader.resolve(asked, image.platform, log)
-        base = f"{reader.repository(asked)}@{digest}"
+        digest = pull.resolve(asked, image.platform, log)
+        base = f"{pull.repository(asked)}@{digest}"
         if before and before.reading and before.base == base:
             return base, before.reading
-        return base, readings.read(asked, digest, image.platform, root, log).reading
+        return base, facts_cache.read(asked, digest, image.platform, root, log).reading
     except (Cancelled, HostError):
         raise
     except TandemError as error:

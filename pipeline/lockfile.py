@@ -21,7 +21,7 @@ import msgspec
 from pipeline import tree
 from pipeline.core.errors import ConfigError
 from pipeline.debs import Deb
-from pipeline.reading import Reading
+from pipeline.foreign.facts import Reading
 from pipeline.request import files
 from pipeline.resolve import Wheel
 from pipeline.tree import Place

@@ -6,13 +6,14 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from pipeline import complaints, conflict, remedy, resolve, stubs
+from pipeline import conflict, remedy, resolve, stubs
 from pipeline.audit import Target
-from pipeline.complaints import Wish
 from pipeline.conflict import Clash
 from pipeline.core.errors import ConfigError
 from pipeline.core.log import Log
-from pipeline.reading import Inside, Reading
+from pipeline.foreign import pip_check
+from pipeline.foreign.facts import Inside, Reading
+from pipeline.foreign.pip_check import Wish
 from pipeline.resolve import Request, Wheel
 from pipeline.tree import normalised
 
@@ -33,7 +34,7 @@ def additions(request: Request, reading: Reading, log: Log) -> tuple[Wheel, ...]
     fit; else what resolve.wheels() raises.
     """
     resolve.readable(request.origin, request.requirements, request.constraints)
-    inside = complaints.by_name(reading.distributions)
+    inside = pip_check.by_name(reading.distributions)
     _stay(request, inside)
     missing = [wish for wish in _wishes(reading, request) if wish.name not in inside and wish.requirement.specifier]
     with tempfile.TemporaryDirectory(prefix="tandem-inside-") as folder:
@@ -71,7 +72,7 @@ def _solve(whole: Request, known: Mapping[str, str], request: Request, reading: 
 
 def _wishes(reading: Reading, request: Request) -> list[Wish]:
     return list(
-        complaints.wishes(
+        pip_check.wishes(
             reading.distributions, python=reading.python.version, platform=reading.platform, asked=request.requirements
         )
     )
@@ -83,13 +84,13 @@ def _constraint(wish: Wish) -> str:
 
 def _stay(request: Request, inside: Mapping[str, Inside]) -> None:
     """Raise ConfigError for a requirement that only another version of something inside would meet."""
-    env = complaints.environment(request.target.python, request.target.arch)
+    env = pip_check.environment(request.target.python, request.target.arch)
     for item in (*request.requirements, *request.constraints):
-        wish = complaints.read(item)
-        if wish is None or not complaints.applies(wish, "", env):
+        wish = pip_check.read(item)
+        if wish is None or not pip_check.applies(wish, "", env):
             continue
         there = inside.get(normalised(wish.name))
-        if there is not None and not complaints.fits(wish, there.version):
+        if there is not None and not pip_check.fits(wish, there.version):
             raise ConfigError(
                 f"{request.origin} asks for {item}, but {there.name} is inside the image with version {there.version}",
                 hint=f"nothing inside may change: use a base that has it, or drop {item}",
@@ -103,8 +104,8 @@ def _consistent(request: Request, reading: Reading, added: Iterable[Wheel]) -> N
     """
     merged = [*reading.distributions, *(Inside(name=w.name, version=w.version, place="") for w in added)]
     told = {"python": reading.python.version, "platform": reading.platform}
-    before = (*reading.conflicts, *complaints.complaints(reading.distributions, **told))
-    fresh = complaints.new(before, complaints.complaints(merged, **told, asked=request.requirements))
+    before = (*reading.conflicts, *pip_check.complaints(reading.distributions, **told))
+    fresh = pip_check.new(before, pip_check.complaints(merged, **told, asked=request.requirements))
     if fresh:
         raise ConfigError(
             "\n".join([f"{request.origin}: with the additions these do not fit any more:", *(f"  {x}" for x in fresh)]),
@@ -129,11 +130,11 @@ def _refusal(clash: Clash, request: Request, held: Request, reading: Reading, lo
 
 def _sides(text: str, request: Request, held: Request, reading: Reading) -> list[str]:
     wishes = _wishes(reading, request)
-    there = complaints.by_name(reading.distributions)
+    there = pip_check.by_name(reading.distributions)
     lines = []
     for who, what in conflict.wants(text, held.constraints):
-        name, wish = conflict.name_of(what), complaints.read(what)
-        if name in there and (wish is None or not complaints.fits(wish, there[name].version)):
+        name, wish = conflict.name_of(what), pip_check.read(what)
+        if name in there and (wish is None or not pip_check.fits(wish, there[name].version)):
             lines += [f"{name} {there[name].version} is inside{_because(name, wishes)}", f"{who} wants {what}"]
     for wish_ in wishes:
         if wish_.name not in there and wish_.requirement.specifier and conflict.named(wish_.name, text):
@@ -168,7 +169,7 @@ def _newest(text: str, request: Request, held: Request, log: Log) -> str:
     for item in _involved(request.requirements, text)[: remedy.TRIED]:
         name, others = conflict.name_of(item), [other for other in request.requirements if other != item]
         own = [rule for rule in request.constraints if conflict.name_of(rule) == name]
-        if not own and (wish := complaints.read(item)) is not None and not wish.specifier:
+        if not own and (wish := pip_check.read(item)) is not None and not wish.specifier:
             words.append(NOTHING.format(name))
             continue
         open_ = replace(held, constraints=[rule for rule in held.constraints if rule not in own], within=remedy.WITHIN)

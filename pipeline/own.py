@@ -12,7 +12,7 @@ from pipeline.config.models import Image
 from pipeline.core import tar
 from pipeline.core.errors import ConfigError
 from pipeline.core.suggest import nearest
-from pipeline.launching import Launching
+from pipeline.foreign.launcher_layer import Launching
 from pipeline.lockfile import Lock
 from pipeline.tree import Place
 

@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import quote
 
-from pipeline import complaints
-from pipeline.reading import Inside
+from pipeline.foreign import pip_check
+from pipeline.foreign.facts import Inside
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 UNREADABLE = "0"  # stands for a version that is none by PEP 440
@@ -28,7 +28,7 @@ def write(distributions: Iterable[Inside], into: Path) -> dict[str, str]:
     inconsistencies must not stand in the way of an addition. Of two distributions of one name the first counts.
     """
     found: dict[str, str] = {}
-    for inside in complaints.by_name(distributions).values():
+    for inside in pip_check.by_name(distributions).values():
         if not NAME.fullmatch(inside.name):
             continue  # a name like ~orch is what an interrupted pip leaves behind
         found[inside.name] = version = as_written(inside.version)
@@ -52,7 +52,7 @@ def as_written(version: str) -> str:
 
 def optional(inside: Inside) -> list[str]:
     """The requirements of a distribution that count for an extra only, as they are written."""
-    wishes = [(item, complaints.read(item)) for item in inside.requires]
+    wishes = [(item, pip_check.read(item)) for item in inside.requires]
     return [item for item, wish in wishes if wish is not None and "extra" in str(wish.marker or "")]
 
 

@@ -4,9 +4,9 @@ import gzip
 from pathlib import Path
 from typing import Any
 
-from pipeline import reader, readings
 from pipeline.core import store
 from pipeline.core.log import Log
+from pipeline.foreign import facts_cache, pull
 from pipeline.lockfile import Lock
 
 LIST = "paths.gz"
@@ -19,8 +19,8 @@ def make(locked: Lock, root: Path, into: Path, log: Log) -> dict[str, Any]:
     HostError.
     """
     name, _, digest = locked.base.partition("@")
-    reader.pull(name, digest, locked.platform, log)
-    lines = readings.read(name, digest, locked.platform, root, log).paths
+    pull.pull(name, digest, locked.platform, log)
+    lines = facts_cache.read(name, digest, locked.platform, root, log).paths
     with (into / LIST).open("wb") as file, gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed:
         packed.write(b"\0".join(lines))
     return {"base": locked.base, "digest": digest, "paths": len(lines), "sha256": store.digest(into / LIST)}

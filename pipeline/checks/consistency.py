@@ -10,9 +10,9 @@ from typing import Any
 
 from pipeline.checks.answers import Answer, crashed
 from pipeline.checks.verdict import Outcome, Verdict
-from pipeline.complaints import complaints, new
 from pipeline.config.models import Image
-from pipeline.reading import Inside
+from pipeline.foreign.facts import Inside
+from pipeline.foreign.pip_check import complaints, new
 from pipeline.tree import normalised
 
 NAME = "consistency"

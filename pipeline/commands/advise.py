@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pipeline import advice, sides
-from pipeline.advice import Combination
 from pipeline.commands.advising_text import as_json, as_text
 from pipeline.commands.looking import JSON, Looking, Options, say
 from pipeline.commands.places import chosen, root
@@ -17,8 +15,10 @@ from pipeline.config.loader import Config
 from pipeline.config.models import Additions, Combine, CombinedImage
 from pipeline.core.errors import ConfigError, Exit, TandemError
 from pipeline.core.suggest import nearest
+from pipeline.foreign import combinations, comparison
+from pipeline.foreign.combinations import Combination
+from pipeline.foreign.comparison import Side
 from pipeline.host.needs import ELF
-from pipeline.sides import Side
 
 
 class Steps:
@@ -99,7 +99,7 @@ class Advise(Looking):
             model, cluster, architectures, found = _looked(asked, opt_values, here, log)
         finally:
             log.close()
-        best = advice.best(found)
+        best = combinations.best(found)
         written, refused = "", None
         if best and not opt_values["dry_run"]:
             try:
@@ -123,23 +123,23 @@ def _looked(
     image, both = asked.image, asked.sides
     model = advising.side(both.model_from, image.platform, here, log)
     cluster = advising.side(both.cluster_from, image.platform, here, log)
-    architectures = sides.wanted(model, cluster, image.smoke.architectures)
+    architectures = comparison.wanted(model, cluster, image.smoke.architectures)
     if not options["quick"] and model.vllm is not None:
         model = advising.with_registry(model, architectures, here, log)
-        architectures = sides.wanted(model, cluster, image.smoke.architectures)
+        architectures = comparison.wanted(model, cluster, image.smoke.architectures)
     if not architectures and not model.knows:
         raise TandemError(
             f"no registry of models was found in vLLM {model.version or '(none)'} of {both.model_from}",
             hint="use an image that knows the model, or say what is wanted by --architecture CLASS",
         )
-    bases = {side.reference: side for side in (cluster, model) if not sides.unusable(side, architectures)}
+    bases = {side.reference: side for side in (cluster, model) if not comparison.unusable(side, architectures)}
     tried = {name: advising.tried(side, _additions(asked, side), asked.origin, log) for name, side in bases.items()}
     later = None if options["quick"] else advising.later(model, cluster, log)
     return (
         model,
         cluster,
         architectures,
-        advice.combinations(model, cluster, architectures, tried, later, image.workdir),
+        combinations.combinations(model, cluster, architectures, tried, later, image.workdir),
     )
 
 
@@ -148,7 +148,7 @@ def _additions(asked: Asked, side: Side) -> Additions:
     from msgspec.structs import replace as with_
 
     python = asked.image.python
-    return with_(python, requirements=sides.requirements(side, python.requirements)) if asked.free else python
+    return with_(python, requirements=comparison.requirements(side, python.requirements)) if asked.free else python
 
 
 def _asked(loaded: Config, words: list[str], options: Options) -> Asked:

@@ -10,8 +10,8 @@ from docker import DockerClient
 from pipeline.checks import launcher
 from pipeline.checks.boxes import Yard
 from pipeline.core.log import NullLog
-from pipeline.launching import DIST_PACKAGES, SERVE, Launching, layer
-from pipeline.reading import Inside, Interpreter, Reading
+from pipeline.foreign.facts import Inside, Interpreter, Reading
+from pipeline.foreign.launcher_layer import DIST_PACKAGES, SERVE, Launching, layer
 from tests.docker import era_image
 
 REPOSITORY = "tandem-test-launching"

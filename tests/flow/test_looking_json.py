@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from pipeline import advice
-from pipeline.advice import Tried
 from pipeline.cluster import Found
 from pipeline.commands import lab, ps
 from pipeline.commands.advising_text import as_json
+from pipeline.foreign import combinations
+from pipeline.foreign.combinations import Tried
+from pipeline.foreign.comparison import Side
+from pipeline.foreign.facts import Inside, Interpreter, Reading
 from pipeline.host.engine import LABEL
 from pipeline.lab import Look, Machine
-from pipeline.reading import Inside, Interpreter, Reading
-from pipeline.sides import Side
 from tests.flow.looking_project import Looking
 from tests.flow.project import REPOSITORY, ended, wait_for
 
@@ -113,7 +113,7 @@ def test_what_advise_says_is_as_documented() -> None:
         for name, known in (("one", table), ("other", {}))
     )
     tried = {one.reference: Tried(added=("ray 2.54.1",))}
-    found = advice.combinations(one, other, tuple(table), tried, None, "/workspace/vllm")
+    found = combinations.combinations(one, other, tuple(table), tried, None, "/workspace/vllm")
     assert problems(as_json(one, other, tuple(table), found, ""), json.loads(BLOCKS["advise"]), "advise") == []
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.checks.launcher import MARK
 from pipeline.checks.node_script import script_faults
-from pipeline.launching import SCRIPT
+from pipeline.foreign.launcher_layer import SCRIPT
 from tests.flow.project import REPOSITORY
 
 PROBE = REPOSITORY / "pipeline/probes/launcher_facts.sh"

@@ -7,7 +7,7 @@ import pytest
 from pipeline import ontop, remedy, resolve, stubs
 from pipeline.core.errors import ConfigError, TandemError
 from pipeline.core.log import NullLog
-from pipeline.reading import Inside, Interpreter, Reading
+from pipeline.foreign.facts import Inside, Interpreter, Reading
 from pipeline.resolve import Wheel
 
 ORIGIN = "dockerfiles/gb10/image.yaml"

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from pipeline import advice, sides
-from pipeline.advice import Combination, Later, Outcome, Tried
-from pipeline.reading import Inside, Interpreter, Reading
-from pipeline.sides import Running, Side
+from pipeline.foreign import combinations, comparison
+from pipeline.foreign.combinations import Combination, Later, Outcome, Tried
+from pipeline.foreign.comparison import Running, Side
+from pipeline.foreign.facts import Inside, Interpreter, Reading
 
 SITE = "/usr/local/lib/python3.12/dist-packages"
 QWEN = {
@@ -93,7 +93,7 @@ def advised(
     tried: Mapping[str, Tried] = RAY,
     later: Later | None = None,
 ) -> dict[str, Combination]:
-    found = advice.combinations(model, cluster, sides.wanted(model, cluster, asked), tried, later, WORKDIR)
+    found = combinations.combinations(model, cluster, comparison.wanted(model, cluster, asked), tried, later, WORKDIR)
     return {one.key: one for one in found}
 
 
@@ -102,8 +102,8 @@ def said(one: Combination) -> str:
 
 
 def test_what_is_wanted_is_what_the_cluster_does_not_list_unless_it_is_named() -> None:
-    assert sides.wanted(MODEL, CLUSTER, ()) == tuple(QWEN)
-    assert sides.wanted(MODEL, CLUSTER, ["LlamaForCausalLM"]) == ("LlamaForCausalLM",)
+    assert comparison.wanted(MODEL, CLUSTER, ()) == tuple(QWEN)
+    assert comparison.wanted(MODEL, CLUSTER, ["LlamaForCausalLM"]) == ("LlamaForCausalLM",)
 
 
 def test_of_the_seeds_pair_ray_on_top_of_the_models_image_works_alone() -> None:
@@ -111,7 +111,7 @@ def test_of_the_seeds_pair_ray_on_top_of_the_models_image_works_alone() -> None:
     assert [key for key, one in found.items() if one.outcome is Outcome.WORKS] == ["on-top"]
     assert "adds ray 2.54.1 and 1 more, and nothing inside moves" in said(found["on-top"])
     assert "ENTRYPOINT /app/entrypoint.sh ignores the command" in said(found["on-top"])
-    best = advice.best(list(found.values()))
+    best = combinations.best(list(found.values()))
     assert best is not None
     assert best.base == "model@sha256:0"
 
@@ -121,13 +121,13 @@ def test_what_the_resolver_refuses_does_not_work_and_its_words_are_the_reasons()
     found = advised(tried=refused)
     assert found["on-top"].outcome is Outcome.NO
     assert found["on-top"].says == ("ray wants click<8", "click 9 is inside")
-    assert advice.best(list(found.values())) is None
+    assert combinations.best(list(found.values())) is None
 
 
 def test_where_the_index_does_not_answer_it_stays_open() -> None:
     found = advised(tried={**RAY, MODEL.reference: Tried(refused="the index cannot be reached", unknown=True)})
     assert found["on-top"].outcome is Outcome.OPEN
-    assert advice.best(list(found.values())) is None
+    assert combinations.best(list(found.values())) is None
 
 
 def test_files_that_are_copied_are_not_registered() -> None:
@@ -219,7 +219,7 @@ def test_a_cluster_image_that_lists_the_model_needs_nothing_of_the_other() -> No
     assert found["cluster-alone"].outcome is Outcome.WORKS
     assert "all packages are inside already" in said(found["cluster-alone"])
     assert {found[key].outcome for key in ("files", "transformers", "in-place")} == {Outcome.NEEDLESS}
-    best = advice.best(list(found.values()))
+    best = combinations.best(list(found.values()))
     assert best is not None
     assert best.base == "node@sha256:0"
 
@@ -234,7 +234,7 @@ def test_a_model_without_its_prediction_heads_is_told() -> None:
 
 def test_an_architecture_that_neither_lists_works_nowhere() -> None:
     found = advised(asked=("NewForCausalLM",))
-    assert advice.best(list(found.values())) is None
+    assert combinations.best(list(found.values())) is None
     assert "model_from has no entry for NewForCausalLM" in said(found["files"])
     assert "NewForCausalLM: not in the registry" in said(found["on-top"])
 
@@ -253,13 +253,13 @@ def test_what_launchers_lack_is_added_or_said() -> None:
         VLLM_17, architectures=QWEN, programs={"uv": "", "pip": "", "earlyoom": "", "git": "/usr/bin/git"},
         libraries={"libibverbs.so.1": "", "librdmacm.so.1": "/usr/lib/x"},
     ))  # fmt: skip
-    assert sides.requirements(bare, ["ray[default]"]) == ("ray[default]", "uv")
-    assert sides.requirements(MODEL, ["ray[default]"]) == ("ray[default]",)
+    assert comparison.requirements(bare, ["ray[default]"]) == ("ray[default]", "uv")
+    assert comparison.requirements(MODEL, ["ray[default]"]) == ("ray[default]",)
     tried = {**RAY, bare.reference: Tried(requirements=("ray[default]", "uv"), added=("ray 2", "uv 1"))}
     found = advised(bare, tried=tried)["on-top"]
     assert found.without == ("earlyoom", "rdma")
     assert "smoke: {without: [earlyoom, rdma]}" in said(found)
-    assert sides.without(bare, ["ray[default]"]) == ("earlyoom", "uv", "rdma")
+    assert comparison.without(bare, ["ray[default]"]) == ("earlyoom", "uv", "rdma")
 
 
 def running(**what: object) -> Side:
@@ -269,7 +269,7 @@ def running(**what: object) -> Side:
 def test_an_architecture_that_lists_but_does_not_import_is_not_used() -> None:
     name = "Qwen3_5MoeMTP"
     side = running(listed=(*OLD, *QWEN), loaded=tuple(QWEN)[:1], fails={name: "ImportError: no x"})
-    assert f"{name}: listed, but does not import: ImportError: no x" in sides.differences(side)
+    assert f"{name}: listed, but does not import: ImportError: no x" in comparison.differences(side)
     found = advised(side, asked=tuple(QWEN))["on-top"]
     assert found.outcome is Outcome.NO
     assert "does not import: ImportError: no x" in said(found)
@@ -277,34 +277,34 @@ def test_an_architecture_that_lists_but_does_not_import_is_not_used() -> None:
 
 def test_registry_and_run_are_compared_both_ways() -> None:
     side = running(listed=("LlamaForCausalLM", "Extra"), plugins=("PluggedForCausalLM",))
-    assert sides.differences(side) == [
+    assert comparison.differences(side) == [
         "Qwen3_5MoeForConditionalGeneration, Qwen3_5MoeMTP: in registry.py, but not listed as vLLM runs",
         "Extra: listed as vLLM runs, though no table of registry.py has it",
         "PluggedForCausalLM: registered at run time by a plug-in only",
     ]
-    assert sides.unusable(side, ["PluggedForCausalLM"]) == []
-    assert sides.unusable(side, ["Qwen3_5MoeMTP"]) != []
+    assert comparison.unusable(side, ["PluggedForCausalLM"]) == []
+    assert comparison.unusable(side, ["Qwen3_5MoeMTP"]) != []
 
 
 def test_what_could_not_be_asked_changes_no_verdict() -> None:
     side = running(error="exec format error")
     assert side.knows == MODEL.knows
-    assert sides.differences(side) == ["what its registry says as it runs is not known: exec format error"]
+    assert comparison.differences(side) == ["what its registry says as it runs is not known: exec format error"]
 
 
 def test_the_table_has_each_sides_own() -> None:
-    table = {what: (mine, theirs) for what, mine, theirs in sides.rows(MODEL, CLUSTER)}
+    table = {what: (mine, theirs) for what, mine, theirs in comparison.rows(MODEL, CLUSTER)}
     assert table["vLLM"] == ("0.17.1rc1.dev25+g1 (editable in /opt/vllm)", "0.14.0rc2")
     assert table["Ray"] == ("-", "2.53.0")
     assert table["NCCL"] == ("nvidia-nccl-cu13 2.28.9", "-")
     assert table["launcher files"] == ("-", f"{WORKDIR}/run-cluster-node.sh")
     assert table["entrypoint"] == ("/app/entrypoint.sh (swallows commands, or may)", "none")
-    assert sides.entries(MODEL, CLUSTER, ["Qwen3_5MoeMTP"]) == [("Qwen3_5MoeMTP", QWEN["Qwen3_5MoeMTP"], "-")]
+    assert comparison.entries(MODEL, CLUSTER, ["Qwen3_5MoeMTP"]) == [("Qwen3_5MoeMTP", QWEN["Qwen3_5MoeMTP"], "-")]
 
 
 def test_models_with_heads_come_first_and_each_before_its_heads() -> None:
     known = {"A", "Z5ForCausalLM", "Z5MTP", "GlmOcrForConditionalGeneration", "GlmOcrMTPModel"}
-    assert sides.foremost(sorted(known), known) == [
+    assert comparison.foremost(sorted(known), known) == [
         "GlmOcrForConditionalGeneration", "GlmOcrMTPModel", "Z5ForCausalLM", "Z5MTP", "A",
     ]  # fmt: skip
 

@@ -15,8 +15,8 @@ from pipeline.config.models import Additions, Alias, Combine, CombinedImage, Ima
 from pipeline.core import tar as archive
 from pipeline.core.errors import ConfigError, TandemError
 from pipeline.core.log import NullLog
+from pipeline.foreign.facts import Inside, Interpreter, Reading
 from pipeline.lockfile import Lock
-from pipeline.reading import Inside, Interpreter, Reading
 from pipeline.request import request
 from pipeline.resolve import Wheel
 

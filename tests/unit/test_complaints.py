@@ -2,8 +2,8 @@
 
 import pytest
 
-from pipeline.complaints import complaints, new
-from pipeline.reading import Inside
+from pipeline.foreign.facts import Inside
+from pipeline.foreign.pip_check import complaints, new
 
 
 def one(name: str, version: str, *requires: str, extras: tuple[str, ...] = ()) -> Inside:

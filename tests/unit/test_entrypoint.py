@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.entrypoint import hands_over, script
+from pipeline.foreign.entrypoint import hands_over, script
 
 BASH = "#!/bin/bash\n"
 HANDING = {

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from pipeline import inspection, rootview
 from pipeline.core.errors import TandemError
-from pipeline.inspection import Configuration
-from pipeline.reading import Inside, Reading
+from pipeline.foreign import filesystem, inspection
+from pipeline.foreign.facts import Inside, Reading
+from pipeline.foreign.inspection import Configuration
 from tests.tinyroot import REGISTRY, Hard, Link, Program, Root, debian, distribution, python, script, tar, venv
 
 PLATFORM = "linux/arm64"
@@ -16,7 +16,7 @@ DIST = "usr/local/lib/python3.11/dist-packages"
 
 def read(root: Root, platform: str = PLATFORM, **config: object) -> Reading:
     env = {"PATH": "/usr/local/bin:/usr/bin:/bin", **dict(config.pop("env", {}))}  # type: ignore[call-overload]
-    view = rootview.view(iter([tar(root)]), inspection.RULES)
+    view = filesystem.view(iter([tar(root)]), inspection.RULES)
     return inspection.reading(view, Configuration(env=env, **config), "sha256:1", platform)  # type: ignore[arg-type]
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.launching import DIST_PACKAGES, LIBRARIES, NEEDED, SCRIPT, SERVE, Launching, layer
-from pipeline.reading import Inside, Interpreter, Reading
+from pipeline.foreign.facts import Inside, Interpreter, Reading
+from pipeline.foreign.launcher_layer import DIST_PACKAGES, LIBRARIES, NEEDED, SCRIPT, SERVE, Launching, layer
 
 WORKDIR = "/workspace/vllm"
 SYSTEM = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

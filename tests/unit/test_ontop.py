@@ -5,7 +5,7 @@ import pytest
 from pipeline import ontop
 from pipeline.audit import Target
 from pipeline.core.errors import ConfigError
-from pipeline.reading import Inside, Interpreter, Reading
+from pipeline.foreign.facts import Inside, Interpreter, Reading
 from pipeline.resolve import Request, Wheel
 
 PYTHON = Interpreter(

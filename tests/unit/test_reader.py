@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import reader, readings
 from pipeline.core.errors import TandemError
 from pipeline.core.log import NullLog
-from pipeline.reader import Read, Unavailable, classify
-from pipeline.reading import Interpreter, Reading
+from pipeline.foreign import facts_cache, pull
+from pipeline.foreign.facts import Interpreter, Reading
+from pipeline.foreign.pull import Read, Unavailable, classify
 
 NAME = "registry.example/team/image:1"
 DIGEST = f"sha256:{'a' * 64}"
@@ -105,7 +105,7 @@ def breaking(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     monkeypatch.setenv("DOCKER_HOST", f"tcp://127.0.0.1:{server.server_address[1]}")
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
-    monkeypatch.setattr(reader, "ASKED_WITHIN", 4)
+    monkeypatch.setattr(pull, "ASKED_WITHIN", 4)
     yield
     Engine.done.set()
     server.shutdown()
@@ -115,7 +115,7 @@ def breaking(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
 @pytest.mark.usefixtures("breaking")
 def test_a_registry_that_hangs_cannot_be_reached_which_is_no_matter_of_docker_s_settings() -> None:
     with pytest.raises(Unavailable, match=f"^{NAME}: registry.example cannot be reached: timeout") as caught:
-        reader.resolve(NAME, "linux/arm64", NullLog())
+        pull.resolve(NAME, "linux/arm64", NullLog())
     assert "docker load" in caught.value.hint
 
 
@@ -124,7 +124,7 @@ def test_an_engine_that_breaks_off_during_a_pull_is_one_message() -> None:
     with pytest.raises(
         TandemError, match=rf"^the engine broke off while it pulled registry\.example/team/image@{DIGEST}: "
     ):
-        reader.pull(NAME, DIGEST, "linux/arm64", NullLog())
+        pull.pull(NAME, DIGEST, "linux/arm64", NullLog())
 
 
 def test_paths_that_are_not_utf8_are_kept_with_a_reading(tmp_path: Path) -> None:
@@ -134,8 +134,8 @@ def test_paths_that_are_not_utf8_are_kept_with_a_reading(tmp_path: Path) -> None
     read = Read(
         Reading(digest=DIGEST, platform="linux/arm64", glibc=39, python=python), (b"f opt/caf\xe9.txt", b"d opt")
     )
-    file = readings.place(tmp_path, DIGEST, "linux/arm64", "reading", ("foreign/pull",))
-    readings.put(file, read)
-    assert readings.get(file, Read) == read
+    file = facts_cache.place(tmp_path, DIGEST, "linux/arm64", "reading", ("foreign/pull",))
+    facts_cache.put(file, read)
+    assert facts_cache.get(file, Read) == read
     file.write_bytes(file.read_bytes()[:-9])
-    assert readings.get(file, Read) is None
+    assert facts_cache.get(file, Read) is None

@@ -4,7 +4,7 @@ import zipfile
 from pathlib import Path
 
 from pipeline import stubs
-from pipeline.reading import Inside
+from pipeline.foreign.facts import Inside
 
 
 def one(name: str, version: str, *requires: str, extras: tuple[str, ...] = ()) -> Inside:

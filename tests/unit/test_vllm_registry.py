@@ -3,7 +3,7 @@
 import pytest
 
 from pipeline.core.errors import TandemError
-from pipeline.vllm_registry import architectures
+from pipeline.foreign.model_registry import architectures
 
 
 def test_all_tables_that_are_merged_count_and_the_later_wins() -> None:

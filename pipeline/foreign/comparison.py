@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from msgspec import field
 
-from pipeline import complaints, entrypoint, launching
-from pipeline.complaints import Wish
-from pipeline.inspection import REGISTRY
-from pipeline.reading import Fact, Inside, Reading
+from pipeline.foreign import entrypoint, launcher_layer, pip_check
+from pipeline.foreign.facts import Fact, Inside, Reading
+from pipeline.foreign.inspection import REGISTRY
+from pipeline.foreign.pip_check import Wish
 
 MAIN = re.compile(r"(.+?)For[A-Z]\w*")
 NAMED = 4  # architectures that a sentence names
@@ -120,7 +120,7 @@ def without(side: Side, asked: Sequence[str]) -> tuple[str, ...]:
     programs, libraries = side.reading.programs, side.reading.libraries
     lacking = [name for name in ("earlyoom", "git", "curl", "patch") if programs.get(name, name) == ""]
     lacking += ["uv"] if len(requirements(side, asked)) > len(asked) and "uv" not in asked else []
-    lacking += ["rdma"] if any(libraries.get(name, name) == "" for name in launching.LIBRARIES) else []
+    lacking += ["rdma"] if any(libraries.get(name, name) == "" for name in launcher_layer.LIBRARIES) else []
     return tuple(lacking)
 
 
@@ -128,12 +128,12 @@ def transformers(model: Side, cluster: Side) -> list[Wish]:
     """The wishes inside the cluster's image that the Transformers of the model's would not meet."""
     version = model.reading.version("transformers")
     found = wishes(cluster.reading, cluster.reading.distributions)
-    return [w for w in found if version and w.name == "transformers" and not complaints.fits(w.requirement, version)]
+    return [w for w in found if version and w.name == "transformers" and not pip_check.fits(w.requirement, version)]
 
 
 def wishes(reading: Reading, distributions: Sequence[Inside]) -> Iterator[Wish]:
     """What distributions want on the machine and Python of a reading."""
-    return complaints.wishes(distributions, python=reading.python.version, platform=reading.platform)
+    return pip_check.wishes(distributions, python=reading.python.version, platform=reading.platform)
 
 
 def rows(model: Side, cluster: Side) -> list[tuple[str, str, str]]:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from email.parser import HeaderParser
 from urllib.parse import unquote, urlsplit
 
-from pipeline.reading import Inside
-from pipeline.rootview import Rule, View
+from pipeline.foreign.facts import Inside
+from pipeline.foreign.filesystem import Rule, View
 from pipeline.tree import normalised
 
 SMALL = 256 << 10

@@ -9,17 +9,15 @@ from uuid import uuid4
 
 import msgspec
 
-from pipeline import reader
 from pipeline.core.log import Log
-from pipeline.reader import Read
+from pipeline.foreign import pull
+from pipeline.foreign.pull import Read
 
 T = TypeVar("T", bound=msgspec.Struct)
 FOLDER = "artifacts/readings"
-# What decides what a reading holds; one that other code made is made anew.
-CODE = (
-    *("reader", "reading", "inspection", "rootview", "pythons", "distributions", "vllm_registry", "complaints"),
-    "entrypoint",
-)
+ROOM = Path(__file__).parent
+# What decides what a reading holds: every module of this room. One that other code made is made anew.
+CODE = tuple(f"foreign/{file.stem}" for file in sorted(ROOM.glob("*.py")))
 
 
 def read(reference: str, digest: str, platform: str, root: Path, log: Log) -> Read:
@@ -27,18 +25,17 @@ def read(reference: str, digest: str, platform: str, root: Path, log: Log) -> Re
     file = place(root, digest, platform, "reading", CODE)
     kept = get(file, Read)
     if kept is not None:
-        log.line(f"{reader.repository(reference)}@{digest} was read before")
+        log.line(f"{pull.repository(reference)}@{digest} was read before")
         return kept
-    reader.pull(reference, digest, platform, log)
-    found = reader.read(reference, digest, platform, log)
+    pull.pull(reference, digest, platform, log)
+    found = pull.read(reference, digest, platform, log)
     put(file, found)
     return found
 
 
 def place(root: Path, digest: str, platform: str, what: str, code: Iterable[str]) -> Path:
     """Where a look at an image is kept: named by all that decides it, the digest first, by which `doit gc` knows it."""
-    here = Path(__file__).parent
-    made_by = hashlib.sha256(b"\0".join((here / f"{name}.py").read_bytes() for name in code)).hexdigest()[:12]
+    made_by = hashlib.sha256(b"\0".join((ROOM.parent / f"{name}.py").read_bytes() for name in code)).hexdigest()[:12]
     digits = digest.partition(":")[2]
     return root / FOLDER / f"{digits}-{platform.replace('/', '-')}-{what}-{made_by}.msgpack.gz"
 

@@ -12,12 +12,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline import entrypoint
 from pipeline.config.rules import of_a_node
 from pipeline.core.errors import ConfigError
-from pipeline.reading import Reading
+from pipeline.foreign import entrypoint
+from pipeline.foreign.facts import Reading
 
-SCRIPT = Path(__file__).parent.parent / "dockerfiles/cpu/files/workspace/vllm/run-cluster-node.sh"
+SCRIPT = Path(__file__).parents[2] / "dockerfiles/cpu/files/workspace/vllm/run-cluster-node.sh"
 """The one source of every image's run-cluster-node.sh."""
 SERVE = "tandem-serve"
 # What launchers' mods have written into them.

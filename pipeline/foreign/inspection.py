@@ -6,12 +6,12 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pipeline import complaints, distributions, entrypoint, pythons, vllm_registry
 from pipeline.audit import MACHINES
 from pipeline.core.errors import TandemError
-from pipeline.pythons import Inside
-from pipeline.reading import Interpreter, Reading
-from pipeline.rootview import Rule, View
+from pipeline.foreign import distributions, entrypoint, model_registry, pip_check, pythons
+from pipeline.foreign.facts import Interpreter, Reading
+from pipeline.foreign.filesystem import Rule, View
+from pipeline.foreign.pythons import Inside
 
 PROGRAMS = (
     *("vllm", "ray", "python3", "pip", "uv", "conda", "git", "curl", "wget", "patch", "bash", "sh", "earlyoom"),
@@ -60,7 +60,7 @@ def reading(view: View, config: Configuration, digest: str, platform: str) -> Re
     starts = {name: pythons.runs_under(inside, inside.which(name)) for name in ("python3", "vllm", "ray")}
     python = _python(inside, starts)
     found = distributions.found(view, python.paths)
-    known = complaints.complaints(found.distributions, python=python.version, platform=platform)
+    known = pip_check.complaints(found.distributions, python=python.version, platform=platform)
     return Reading(
         digest=digest,
         platform=platform,
@@ -151,7 +151,7 @@ def _unquoted(value: str) -> str:
 def _architectures(view: View, python: Interpreter) -> dict[str, str]:
     folder = distributions.package(view, python.paths, "vllm")
     source = view.text(f"{folder}/{REGISTRY}") if folder else ""
-    return vllm_registry.architectures(source) if source else {}
+    return model_registry.architectures(source) if source else {}
 
 
 def _script(inside: Inside, words: Sequence[str]) -> str:

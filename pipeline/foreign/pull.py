@@ -12,13 +12,13 @@ from typing import Any
 from msgspec import Struct, json
 from msgspec.structs import replace
 
-from pipeline import inspection, rootview
 from pipeline.core import procs
 from pipeline.core.errors import Cancelled, TandemError
 from pipeline.core.log import Log, announce, step
+from pipeline.foreign import filesystem, inspection
+from pipeline.foreign.facts import Reading
+from pipeline.foreign.inspection import Configuration
 from pipeline.host import docker_config, engine
-from pipeline.inspection import Configuration
-from pipeline.reading import Reading
 
 KIND = "reader"
 """What our label says of the containers that are made here."""
@@ -100,7 +100,7 @@ def read(reference: str, digest: str, platform: str, log: Log) -> Read:
     """
     name = f"{repository(reference)}@{digest}"
     with step(log, f"reading {name}"), created(name, platform) as (identity, config):
-        view = rootview.view(exported(identity), inspection.RULES, lambda done: log.progress("read", done, None, "B"))
+        view = filesystem.view(exported(identity), inspection.RULES, lambda done: log.progress("read", done, None, "B"))
         log.line(f"{len(view.nodes)} paths")
         try:
             reading = replace(inspection.reading(view, config, digest, platform), layers=_layers(identity))

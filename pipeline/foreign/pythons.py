@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pipeline.core.errors import TandemError
-from pipeline.reading import Interpreter
-from pipeline.rootview import Rule, View
+from pipeline.foreign.facts import Interpreter
+from pipeline.foreign.filesystem import Rule, View
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """What Docker sets where an image has no PATH."""

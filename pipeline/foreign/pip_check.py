@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pipeline.audit import MACHINES
-from pipeline.reading import Inside
+from pipeline.foreign.facts import Inside
 from pipeline.tree import normalised
 
 if TYPE_CHECKING:

