@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from pipeline import ontop, remedy, resolve
 from pipeline.checks import answers
 from pipeline.checks.boxes import Box, BoxError, Yard, sweep
 from pipeline.config.models import Additions
@@ -21,6 +20,7 @@ from pipeline.foreign import comparison, facts_cache, pull
 from pipeline.foreign.combinations import Later, Tried
 from pipeline.foreign.comparison import Running, Side, foremost
 from pipeline.host import engine
+from pipeline.lock import additions, alternatives, resolver
 from pipeline.smoke import MACHINES, USUAL, WITHIN
 
 LOADED = 8  # architectures that are loaded, besides the listing of all
@@ -52,17 +52,17 @@ def with_registry(of: Side, architectures: Sequence[str], root: Path, log: Log) 
 
 def tried(of: Side, asked: Additions, origin: str, log: Log) -> Tried:
     """What adding Ray (or whatever image.yaml asks for) to a side comes to; the resolver is really asked."""
-    request = resolve.Request(
+    request = resolver.Request(
         requirements=asked.requirements,
         constraints=asked.constraints,
-        target=ontop.target(of.reading),
+        target=additions.target(of.reading),
         cutoff=asked.cutoff or _today(),
         origin=origin,
         pins={},
     )
     try:
         with step(log, f"resolving {', '.join(asked.requirements)} on top of {of.reference}"):
-            found = ontop.additions(request, of.reading, log)
+            found = additions.additions(request, of.reading, log)
     except ConfigError as error:
         return Tried(refused=_worded(error))
     except procs.ProgramError:
@@ -81,20 +81,20 @@ def later(model: Side, cluster: Side, log: Log) -> Later | None:
     version = model.reading.version("transformers").partition("+")[0]
     if cluster.vllm is None or not comparison.transformers(model, cluster):
         return None
-    request = resolve.Request(
+    request = resolver.Request(
         requirements=(),
         constraints=(),
-        target=ontop.target(cluster.reading),
+        target=additions.target(cluster.reading),
         cutoff=_today(),
         origin="advise",
         pins={},
         lowest=True,
-        within=remedy.WITHIN,
+        within=alternatives.WITHIN,
     )
-    wish = partial(remedy.between, "vllm", cluster.version)
+    wish = partial(alternatives.between, "vllm", cluster.version)
     with step(log, f"looking for a vLLM that resolves with transformers {version}"):
-        found = remedy.best(
-            "vllm", wish, [f"transformers=={version}"], resolve.answers(request, log), remedy.deadline()
+        found = alternatives.best(
+            "vllm", wish, [f"transformers=={version}"], resolver.answers(request, log), alternatives.deadline()
         )
     return Later(found.version, found.proven)
 

@@ -8,13 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
 
-from pipeline import bytecode, deb, debs, made, rootfs
+from pipeline import bytecode, deb, made, rootfs
 from pipeline.core import procs, store
 from pipeline.core.errors import Cancelled
 from pipeline.core.log import Log, step
-from pipeline.debs import Deb
 from pipeline.interpreter import interpreter
-from pipeline.lockfile import Lock
+from pipeline.lock import debs
+from pipeline.lock.debs import Deb
+from pipeline.lock.lockfile import Lock
 from pipeline.rootfs import Rootfs
 
 STATUS = "var/lib/dpkg/status.d"

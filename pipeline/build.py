@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipeline import lockfile, own, underlay
+from pipeline import own, underlay
 from pipeline.config.models import Image
 from pipeline.core import tar
 from pipeline.core.errors import ConfigError, TandemError
@@ -22,7 +22,8 @@ from pipeline.foreign.facts import Reading
 from pipeline.foreign.launcher_layer import Launching
 from pipeline.host import buildkit, engine
 from pipeline.interpreter import interpreter
-from pipeline.lockfile import Lock
+from pipeline.lock import lockfile
+from pipeline.lock.lockfile import Lock
 from pipeline.wheels import SUMMARY
 
 BASE, LAYERS, SETTINGS = "#: base", "#: layers", "#: settings"

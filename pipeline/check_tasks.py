@@ -9,7 +9,7 @@ from pipeline import claims
 from pipeline.config.loader import Config
 from pipeline.config.models import Image
 from pipeline.graph.task import Inputs, Json, Outputs, Run, Task
-from pipeline.lockeddebs import LAB
+from pipeline.lock.service_packages import LAB
 
 PROBES = ("pipeline/probes/python_facts.py", "pipeline/probes/launcher_facts.sh")
 # Not the image store of the machines: that of a lab that is up is known by looking only, which fingerprints do not.
@@ -23,8 +23,8 @@ def smoke(config: Config, name: str, image: Image) -> Task:
     asked = image.smoke
 
     def run(run: Run) -> Outputs:
-        from pipeline import lockfile
         from pipeline import smoke as stage
+        from pipeline.lock import lockfile
 
         locked = lockfile.read(name, config.root)
         digest = str(run.upstream[f"build:{name}"]["digest"])

@@ -17,7 +17,7 @@ from pipeline.core.errors import TandemError
 from pipeline.graph.task import Claim, Inputs, Json, Outputs, Run, Task
 from pipeline.host import engine
 from pipeline.image_tasks import keep, lock_mode
-from pipeline.lockeddebs import LAB, REGISTRY, Wanted
+from pipeline.lock.service_packages import LAB, REGISTRY, Wanted
 
 if TYPE_CHECKING:
     from pipeline.deploy import Target
@@ -61,7 +61,9 @@ def _debs_lock(config: Config, wanted: Wanted, doc: str) -> Task:
     return Task(
         name=f"lock:{wanted.name}",
         doc=doc,
-        inputs=Inputs(params={"packages": list(wanted.packages), "suite": wanted.suite}, code=("pipeline.lockeddebs",)),
+        inputs=Inputs(
+            params={"packages": list(wanted.packages), "suite": wanted.suite}, code=("pipeline.lock.service_packages",)
+        ),
         run=run,
         world=world,
         commits=(str(wanted.path),),

@@ -11,7 +11,7 @@ from pipeline.config.loader import Config
 from pipeline.config.models import CombinedImage, Image
 from pipeline.graph.task import Claim, Inputs, Json, Outputs, Run, Task
 from pipeline.host import engine
-from pipeline.request import files, request
+from pipeline.lock.request import files, request
 
 COMPILER = "pipeline/probes/bytecode.py"
 NODE_SCRIPT = "dockerfiles/cpu/files/workspace/vllm/run-cluster-node.sh"
@@ -40,8 +40,8 @@ def _lock(config: Config, name: str, image: Image) -> Task:
     paths = tuple(files(name, on_image=isinstance(image, CombinedImage)).values())
 
     def run(run: Run) -> Outputs:
-        from pipeline import lock
         from pipeline.core import store
+        from pipeline.lock import lock
 
         made = lock.make(name, image, config.root, mode, run.log)
         return {"files": {path: store.digest(config.root / path) for path in paths}, "epoch": made.epoch}
@@ -57,7 +57,7 @@ def _lock(config: Config, name: str, image: Image) -> Task:
         inputs=Inputs(
             # Aliases are not resolved, but must be of something that is.
             params={"request": request(image), "aliases": [[alias.name, alias.of] for alias in image.aliases]},
-            code=("pipeline.lock",),
+            code=("pipeline.lock.lock",),
         ),
         run=run,
         world=world,
@@ -67,7 +67,8 @@ def _lock(config: Config, name: str, image: Image) -> Task:
 
 def _base(config: Config, name: str) -> Task:
     def run(run: Run) -> Outputs:
-        from pipeline import base, lockfile
+        from pipeline import base
+        from pipeline.lock import lockfile
 
         made = base.make(lockfile.read(name, config.root), run.scratch, run.log)
         keep(run.scratch / "rootfs.tar", _rootfs(config, made))
@@ -87,7 +88,8 @@ def _base(config: Config, name: str) -> Task:
 
 def _underlay(config: Config, name: str) -> Task:
     def run(run: Run) -> Outputs:
-        from pipeline import lockfile, underlay
+        from pipeline import underlay
+        from pipeline.lock import lockfile
 
         made = underlay.make(lockfile.read(name, config.root), config.root, run.scratch, run.log)
         keep(run.scratch / underlay.LIST, _paths(config, made))
@@ -112,8 +114,9 @@ def _wheels(config: Config, name: str, *, combined: bool) -> Task:
     below = f"base:{name}"
 
     def run(run: Run) -> Outputs:
-        from pipeline import lockfile, underlay, wheels
+        from pipeline import underlay, wheels
         from pipeline.core import tar
+        from pipeline.lock import lockfile
 
         present = underlay.read(_paths(config, run.upstream[below])) if combined else tar.NOTHING
         made = wheels.make(lockfile.read(name, config.root), run.scratch / "layers", run.log, present)
@@ -142,7 +145,8 @@ def _build(config: Config, name: str, image: Image) -> Task:
     folder = f"dockerfiles/{name}"
 
     def run(run: Run) -> Outputs:
-        from pipeline import build, lockfile
+        from pipeline import build
+        from pipeline.lock import lockfile
 
         below = _paths if isinstance(image, CombinedImage) else _rootfs
         parts = build.Parts(
@@ -190,7 +194,8 @@ def _push(config: Config, name: str, image: Image) -> Task:
     repository = f"{target.repository}/{name}"
 
     def run(run: Run) -> Outputs:
-        from pipeline import lockfile, push
+        from pipeline import push
+        from pipeline.lock import lockfile
 
         digest = str(run.upstream[f"smoke:{name}"]["digest"])
         tag = lockfile.read(name, config.root).cutoff

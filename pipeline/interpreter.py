@@ -8,10 +8,11 @@ import shutil
 import tarfile
 from pathlib import Path
 
-from pipeline import deb, debs
+from pipeline import deb
 from pipeline.core.errors import HostError
 from pipeline.core.log import Log
-from pipeline.lockfile import Lock
+from pipeline.lock import debs
+from pipeline.lock.lockfile import Lock
 
 LINKERS = {
     "amd64": ("ld-linux-x86-64.so.2", "x86_64-linux-gnu"),

@@ -25,7 +25,7 @@ from pipeline.core.errors import BusyError, Cancelled, ConfigError, HostError, T
 from pipeline.core.log import Log, announce, step, wait_until
 from pipeline.host import engine
 from pipeline.labengine import REGISTRY, STORES, Plan, Seen
-from pipeline.lockeddebs import LAB
+from pipeline.lock.service_packages import LAB
 
 MOST, USUAL_COUNT = 9, 2
 USUAL, WITHIN = 8, 120  # seconds until the machines answer

@@ -6,13 +6,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
 
-from pipeline import base, deb, debs, made, rootfs
+from pipeline import base, deb, made, rootfs
 from pipeline.core.errors import TandemError
 from pipeline.core.log import Log, step, wait_until
-from pipeline.debs import Deb
 from pipeline.host import engine
 from pipeline.host.engine import LABEL
-from pipeline.lockeddebs import LAB
+from pipeline.lock import debs
+from pipeline.lock.debs import Deb
+from pipeline.lock.service_packages import LAB
 from pipeline.rootfs import Rootfs
 
 REPOSITORY = "tandem/lab"

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline import debs, registry
+from pipeline import registry
 from pipeline.core import procs
 from pipeline.core.errors import TandemError
 from pipeline.core.log import Log, wait_until
-from pipeline.debs import Deb
 from pipeline.host import engine, needs
-from pipeline.lockeddebs import REGISTRY
+from pipeline.lock import debs
+from pipeline.lock.debs import Deb
+from pipeline.lock.service_packages import REGISTRY
 
 CONFIG = """\
 version: 0.1

@@ -13,7 +13,7 @@ from pipeline.core import tar
 from pipeline.core.errors import ConfigError
 from pipeline.core.suggest import nearest
 from pipeline.foreign.launcher_layer import Launching
-from pipeline.lockfile import Lock
+from pipeline.lock.lockfile import Lock
 from pipeline.tree import Place
 
 # Links of a merged /usr: a folder of that name in a layer would take the link's place.

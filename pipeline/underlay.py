@@ -7,7 +7,7 @@ from typing import Any
 from pipeline.core import store
 from pipeline.core.log import Log
 from pipeline.foreign import facts_cache, pull
-from pipeline.lockfile import Lock
+from pipeline.lock.lockfile import Lock
 
 LIST = "paths.gz"
 

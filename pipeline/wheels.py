@@ -9,14 +9,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from pipeline import bytecode, layers, lock, resolve, tree
+from pipeline import bytecode, layers, tree
 from pipeline.core import procs, store, tar
 from pipeline.core.errors import TandemError
 from pipeline.core.log import Log, step
 from pipeline.core.scratch import scratch_folder
 from pipeline.interpreter import interpreter
 from pipeline.layers import Layer
-from pipeline.lockfile import Lock
+from pipeline.lock import lock, resolver
+from pipeline.lock.lockfile import Lock
 from pipeline.tree import Distribution, Place
 
 AT_ONCE = 6000  # files compiled between two signs of life
@@ -77,7 +78,7 @@ def fetch(locked: Lock, log: Log) -> dict[str, Path]:
     Raises TandemError that names a wheel which is in neither place, with the re-lock of that one package.
     """
     missing = [wheel for wheel in locked.wheels if store.get(wheel.sha256) is None]
-    urls = resolve.locate(missing, lock.target(locked), log) if missing else {}
+    urls = resolver.locate(missing, lock.target(locked), log) if missing else {}
     items = [
         store.Item(wheel.file, (urls[wheel.sha256],) if wheel.sha256 in urls else (), wheel.sha256, wheel.size)
         for wheel in locked.wheels
@@ -102,7 +103,7 @@ def install(locked: Lock, found: Mapping[str, Path], scratch: Path, log: Log) ->
     requirements = scratch / "requirements.txt"
     lines = [f"{wheel.name}=={wheel.version} --hash=sha256:{wheel.sha256}" for wheel in locked.wheels]
     requirements.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    argv = [resolve.uv(), *words(locked, links, requirements, scratch)]
+    argv = [resolver.uv(), *words(locked, links, requirements, scratch)]
     log.line("$ " + " ".join(["uv", *argv[1:]]))
     procs.capture(argv, env={"UV_NO_INSTALLER_METADATA": "1", "UV_PYTHON_DOWNLOADS": "never"}, within=900)
     return tree.normalise(scratch / "tree", locked.place, {wheel.name: links / wheel.file for wheel in locked.wheels})
@@ -114,7 +115,7 @@ def words(locked: Lock, links: Path, requirements: Path, scratch: Path) -> list[
     return [
         "pip", "install", "--requirements", str(requirements), "--target", str(scratch / "tree"),
         "--python-version", locked.python,
-        "--python-platform", f"{target.machine}-manylinux_2_{min(target.glibc, resolve.NEWEST_GLIBC)}",
+        "--python-platform", f"{target.machine}-manylinux_2_{min(target.glibc, resolver.NEWEST_GLIBC)}",
         "--no-config", "--no-deps", "--require-hashes", "--only-binary", ":all:",
         "--no-index", "--find-links", str(links),
         # A cache of its own that goes with it: then its files may be linked and changed, and are written once.

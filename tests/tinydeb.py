@@ -7,7 +7,7 @@ import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from pipeline.debs import Deb
+from pipeline.lock.debs import Deb
 
 
 def archive(entries: Mapping[str, bytes | str | int | None], mtime: int = 1_600_000_000) -> bytes:

@@ -6,12 +6,12 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pipeline.audit import MACHINES
 from pipeline.core.errors import TandemError
 from pipeline.foreign import distributions, entrypoint, model_registry, pip_check, pythons
 from pipeline.foreign.facts import Interpreter, Reading
 from pipeline.foreign.filesystem import Rule, View
 from pipeline.foreign.pythons import Inside
+from pipeline.lock.wheel_tags import MACHINES
 
 PROGRAMS = (
     *("vllm", "ray", "python3", "pip", "uv", "conda", "git", "curl", "wget", "patch", "bash", "sh", "earlyoom"),

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pipeline.audit import MACHINES
 from pipeline.foreign.facts import Inside
+from pipeline.lock.wheel_tags import MACHINES
 from pipeline.tree import normalised
 
 if TYPE_CHECKING:

@@ -25,10 +25,10 @@ from pipeline.core import procs, store
 from pipeline.core import tar as archive
 from pipeline.core.errors import Cancelled, TandemError
 from pipeline.core.log import NullLog
-from pipeline.debs import Deb
 from pipeline.host import buildkit, engine
-from pipeline.lockfile import Lock
-from pipeline.resolve import Wheel
+from pipeline.lock.debs import Deb
+from pipeline.lock.lockfile import Lock
+from pipeline.lock.resolver import Wheel
 
 EPOCH = 1_700_000_000
 HOST = f"{sys.version_info.major}.{sys.version_info.minor}"

@@ -13,7 +13,7 @@ from pipeline.core import procs
 from pipeline.core.errors import TandemError
 from pipeline.core.log import NullLog
 from pipeline.host import engine
-from pipeline.lockeddebs import REGISTRY
+from pipeline.lock.service_packages import REGISTRY
 from tests.ports import free_port
 
 PLATFORM = "linux/arm64"

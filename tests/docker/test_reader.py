@@ -20,8 +20,8 @@ from pipeline.core.errors import TandemError
 from pipeline.core.log import NullLog
 from pipeline.foreign import pull
 from pipeline.host import engine
-from pipeline.lockeddebs import REGISTRY as LOCKED
-from pipeline.lockfile import Lock
+from pipeline.lock.lockfile import Lock
+from pipeline.lock.service_packages import REGISTRY as LOCKED
 from tests import stored
 from tests.ports import free_port
 from tests.tinyroot import REGISTRY, Root, debian, distribution, script, tar

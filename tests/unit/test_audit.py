@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.audit import Target
+from pipeline.lock.wheel_tags import Target
 
 SPARK = Target("arm64", "3.13", 41)
 

@@ -12,8 +12,8 @@ from pipeline.config.models import Alias, DebianBase, DebianImage, Python
 from pipeline.core.errors import ConfigError, HostError, TandemError
 from pipeline.core.log import NullLog
 from pipeline.host import buildkit
-from pipeline.lockfile import Lock
-from pipeline.resolve import Wheel
+from pipeline.lock.lockfile import Lock
+from pipeline.lock.resolver import Wheel
 from pipeline.tree import Place
 
 SITE = "usr/local/lib/python3.13/dist-packages"

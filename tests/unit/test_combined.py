@@ -8,17 +8,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from pipeline import build, lock, lock_combined, lockfile, own, wheels
-from pipeline.audit import Target
+from pipeline import build, own, wheels
 from pipeline.config import loader
 from pipeline.config.models import Additions, Alias, Combine, CombinedImage, ImageBase
 from pipeline.core import tar as archive
 from pipeline.core.errors import ConfigError, TandemError
 from pipeline.core.log import NullLog
 from pipeline.foreign.facts import Inside, Interpreter, Reading
-from pipeline.lockfile import Lock
-from pipeline.request import request
-from pipeline.resolve import Wheel
+from pipeline.lock import combined, lock, lockfile
+from pipeline.lock.lockfile import Lock
+from pipeline.lock.request import request
+from pipeline.lock.resolver import Wheel
+from pipeline.lock.wheel_tags import Target
 
 HEX = "0123456789abcdef" * 4
 BASE = "there/model:1"
@@ -155,7 +156,7 @@ def test_another_base_does_not_answer(tmp_path: Path) -> None:
 def test_two_images_that_are_not_combined_yet_are_sent_to_advise() -> None:
     image = CombinedImage(combine=Combine(model_from="a:1", cluster_from="b:1"))
     with pytest.raises(ConfigError, match="base does not yet say how") as caught:
-        lock_combined.make("gb10", image, Path(), None, None, NullLog())
+        combined.make("gb10", image, Path(), None, None, NullLog())
     assert "advise gb10" in caught.value.hint
 
 

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import aptroot, deb, debs
+from pipeline import deb
 from pipeline.core import store
 from pipeline.core.errors import TandemError
-from pipeline.debs import Source
+from pipeline.lock import apt, debs
+from pipeline.lock.debs import Source
 from tests import tinydeb
 
 TARGETS = """http://m.invalid/debian/|bookworm|main|Debian
@@ -54,15 +55,15 @@ def test_a_source_named_by_rank_counts() -> None:
 
 
 def test_a_stanza_becomes_a_package() -> None:
-    found = aptroot.blocks(STANZA + "\n" + STANZA.replace("libzstd1", "zstd"))
+    found = apt.blocks(STANZA + "\n" + STANZA.replace("libzstd1", "zstd"))
     assert sorted(found) == ["libzstd1", "zstd"]
-    package = aptroot.parse(found["libzstd1"][0])
+    package = apt.parse(found["libzstd1"][0])
     assert package is not None
     assert (package.version, package.size, package.sha256) == ("1.5.7+dfsg-1", 278000, "0123456789abcdef")
 
 
 def test_a_stanza_without_a_hash_is_no_package() -> None:
-    assert aptroot.parse(STANZA.replace("SHA256", "MD5sum")) is None
+    assert apt.parse(STANZA.replace("SHA256", "MD5sum")) is None
 
 
 def test_a_security_update_is_looked_for_on_the_security_mirror_first(tmp_path: Path) -> None:
@@ -89,7 +90,7 @@ def test_a_security_update_is_looked_for_on_the_security_mirror_first(tmp_path: 
     ],
 )
 def test_apts_complaint_is_one_message(said: str, expected: str) -> None:
-    assert expected in aptroot.complaint(said, "trixie", "arm64")
+    assert expected in apt.complaint(said, "trixie", "arm64")
 
 
 def test_the_packages_that_stand_in_each_others_way_are_read_from_apts_words() -> None:
@@ -99,7 +100,7 @@ def test_the_packages_that_stand_in_each_others_way_are_read_from_apts_words() -
         "     PreDepends: c:arm64 (>= 3) but it is not going to be installed\n"
         "E: Unable to correct problems, you have held broken packages.\n"
     )
-    assert aptroot.named(said) == {"a", "b", "c"}
+    assert apt.named(said) == {"a", "b", "c"}
 
 
 def test_a_package_is_read_without_dpkg(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """What is said at lock time of combinations that metadata allows."""
 
-from pipeline import resolve
 from pipeline.core.log import NullLog
-from pipeline.knownbad import DASHBOARD, warnings
+from pipeline.lock import resolver
+from pipeline.lock.known_bad import DASHBOARD, warnings
 
 WHOLE = dict.fromkeys(DASHBOARD, "1")
 
@@ -32,5 +32,5 @@ def test_a_version_that_cannot_be_read_is_not_among_them() -> None:
 
 def test_they_are_warnings_in_the_log() -> None:
     log = NullLog()
-    resolve.warn({"ray": "2.48.0"}, log)
+    resolver.warn({"ray": "2.48.0"}, log)
     assert log.lines[0].startswith("warning: ray 2.48.0")

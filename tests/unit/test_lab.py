@@ -12,15 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import aptroot, lab, labengine, labimage, labssh
+from pipeline import lab, labengine, labimage, labssh
 from pipeline.commands import lab as command
 from pipeline.commands import shown as module
 from pipeline.core import procs
 from pipeline.core.errors import BusyError, Cancelled, ConfigError, HostError, TandemError
 from pipeline.core.log import NullLog
-from pipeline.debs import Deb
 from pipeline.lab import Look, Machine
-from pipeline.lockeddebs import LAB, REGISTRY, Wanted
+from pipeline.lock import apt
+from pipeline.lock.debs import Deb
+from pipeline.lock.service_packages import LAB, REGISTRY, Wanted
 
 ROOT = Path(__file__).parents[2]
 MACHINES = (
@@ -151,7 +152,7 @@ def test_of_a_lock_only_what_is_named_moves(tmp_path: Path, monkeypatch: pytest.
             asked.append({pin.name for pin in pins})
             return REGISTRY.read(ROOT)
 
-    monkeypatch.setattr(aptroot, "private", lambda *_: nullcontext(Apt()))
+    monkeypatch.setattr(apt, "private", lambda *_: nullcontext(Apt()))
     REGISTRY.lock(tmp_path, "upgrade:libc6", NullLog())
     REGISTRY.lock(tmp_path, "upgrade", NullLog())
     every = {deb.name for deb in REGISTRY.read(ROOT)}

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from pipeline import lock, lock_debian, lockfile, pins, resolve
 from pipeline.config.models import Alias, DebianBase, DebianImage, Python
 from pipeline.core.errors import ConfigError
 from pipeline.core.log import NullLog
-from pipeline.debs import Deb
-from pipeline.lockfile import Lock
-from pipeline.request import files, request
-from pipeline.resolve import Wheel
+from pipeline.lock import debian, lock, lockfile, pins, resolver
+from pipeline.lock.debs import Deb
+from pipeline.lock.lockfile import Lock
+from pipeline.lock.request import files, request
+from pipeline.lock.resolver import Wheel
 
 HEX = "0123456789abcdef" * 4
 IMAGE = DebianImage(
@@ -164,7 +164,7 @@ def test_a_base_without_a_libc_is_refused() -> None:
 def test_a_python_that_the_base_does_not_bring_is_refused() -> None:
     older = [Deb("python3.11-minimal", "3.11.2-6", "arm64", HEX, 1, "pool/p.deb")]
     with pytest.raises(ConfigError, match=r"^x: python\.version is 3\.13, but base\.packages bring python3\.11-m"):
-        lock_debian._python_of(older, "3.13", "x")
+        debian._python_of(older, "3.13", "x")
 
 
 def test_the_epoch_is_midnight_of_the_cutoff_date() -> None:
@@ -174,7 +174,7 @@ def test_the_epoch_is_midnight_of_the_cutoff_date() -> None:
 def test_pips_index_reaches_uv_when_uv_has_none(tmp_path: Path) -> None:
     conf = tmp_path / "pip.conf"
     conf.write_text("[global]\nindex-url = http://mirror.invalid/simple\ncert = /ca.pem\ntrusted-host = a b\n")
-    handed = resolve.environment({"HOME": str(tmp_path)}, [conf])
+    handed = resolver.environment({"HOME": str(tmp_path)}, [conf])
     assert handed["UV_DEFAULT_INDEX"] == "http://mirror.invalid/simple"
     assert handed["SSL_CERT_FILE"] == "/ca.pem"
     assert handed["UV_INSECURE_HOST"] == "a b"
@@ -184,25 +184,25 @@ def test_pips_environment_outweighs_its_files(tmp_path: Path) -> None:
     conf = tmp_path / "pip.conf"
     conf.write_text("[global]\nindex-url = http://file.invalid/simple\n")
     env = {"HOME": str(tmp_path), "PIP_INDEX_URL": "http://env.invalid/simple"}
-    assert resolve.environment(env, [conf])["UV_DEFAULT_INDEX"] == "http://env.invalid/simple"
+    assert resolver.environment(env, [conf])["UV_DEFAULT_INDEX"] == "http://env.invalid/simple"
 
 
 @pytest.mark.parametrize("name", ["UV_DEFAULT_INDEX", "UV_INDEX_URL"])
 def test_uvs_own_index_is_left_alone(tmp_path: Path, name: str) -> None:
     env = {"HOME": str(tmp_path), name: "http://uv.invalid/simple", "PIP_INDEX_URL": "http://pip.invalid/simple"}
-    assert "UV_DEFAULT_INDEX" not in resolve.environment(env, [])
+    assert "UV_DEFAULT_INDEX" not in resolver.environment(env, [])
 
 
 def test_an_index_in_uv_toml_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "uv").mkdir()
     (tmp_path / "uv/uv.toml").write_text('[[index]]\nurl = "http://uv.invalid/simple"\ndefault = true\n')
     env = {"XDG_CONFIG_HOME": str(tmp_path), "PIP_INDEX_URL": "http://pip.invalid/simple"}
-    assert "UV_DEFAULT_INDEX" not in resolve.environment(env, [])
+    assert "UV_DEFAULT_INDEX" not in resolver.environment(env, [])
 
 
 @pytest.mark.parametrize("item", ["requests=>1", "--index-url http://x.invalid", "-r other.txt", "a b"])
 def test_what_is_no_requirement_is_refused_before_anything_runs(item: str) -> None:
-    asked = resolve.Request(
+    asked = resolver.Request(
         requirements=[item],
         constraints=(),
         target=lock.target(a_lock()),
@@ -211,7 +211,7 @@ def test_what_is_no_requirement_is_refused_before_anything_runs(item: str) -> No
         pins={},
     )
     with pytest.raises(ConfigError, match=r"image\.yaml: python\.requirements\[0\]: "):
-        resolve.wheels(asked, NullLog())
+        resolver.wheels(asked, NullLog())
 
 
 def test_a_part_of_a_lock_that_is_gone_is_told_from_a_lock_that_never_was(root: Path) -> None:

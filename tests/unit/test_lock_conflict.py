@@ -2,8 +2,8 @@
 
 import pytest
 
-from pipeline import conflict
 from pipeline.core.errors import ConfigError, Exit
+from pipeline.lock import conflict
 
 YAML = "dockerfiles/seed/image.yaml"
 NOISE = (

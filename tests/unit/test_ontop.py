@@ -2,11 +2,11 @@
 
 import pytest
 
-from pipeline import ontop
-from pipeline.audit import Target
 from pipeline.core.errors import ConfigError
 from pipeline.foreign.facts import Inside, Interpreter, Reading
-from pipeline.resolve import Request, Wheel
+from pipeline.lock import additions
+from pipeline.lock.resolver import Request, Wheel
+from pipeline.lock.wheel_tags import Target
 
 PYTHON = Interpreter(
     path="vllm", program="/opt/venv/bin/python3.12", version="3.12.3", kind="venv", site="/opt/s", scripts="/opt/bin"
@@ -23,7 +23,7 @@ READING = Reading(
 REQUEST = Request(
     requirements=("ray[default]",),
     constraints=(),
-    target=ontop.target(READING),
+    target=additions.target(READING),
     cutoff="",
     origin="image.yaml",
     pins={},
@@ -35,16 +35,16 @@ def wheel(name: str, version: str) -> Wheel:
 
 
 def test_the_target_is_the_images_own_interpreter() -> None:
-    assert ontop.target(READING) == Target("arm64", "3.12", 39)
+    assert additions.target(READING) == Target("arm64", "3.12", 39)
 
 
 def test_what_the_base_lacks_itself_is_no_fault_of_the_additions() -> None:
-    ontop._consistent(REQUEST, READING, [wheel("ray", "2.55.1")])
+    additions._consistent(REQUEST, READING, [wheel("ray", "2.55.1")])
 
 
 def test_what_an_addition_makes_inconsistent_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match=r"vllm 0\.17\.1 wants ray\[cgraph\]>=2\.48, but ray 2\.40\.0 is there"):
-        ontop._consistent(REQUEST, READING, [wheel("ray", "2.40.0")])
+        additions._consistent(REQUEST, READING, [wheel("ray", "2.40.0")])
 
 
 def test_of_those_inside_who_want_the_same_the_strict_ones_come_first() -> None:
@@ -53,6 +53,6 @@ def test_of_those_inside_who_want_the_same_the_strict_ones_come_first() -> None:
         for i, spec in enumerate((">=3", ">=4", ">=5", "<6"))
     )
     reading = Reading(digest="", platform="linux/arm64", glibc=39, python=PYTHON, distributions=inside)
-    said = ontop._because("protobuf", ontop._wishes(reading, REQUEST))
+    said = additions._because("protobuf", additions._wishes(reading, REQUEST))
     assert said == " (a3 1 wants protobuf<6; a0 1 wants protobuf>=3; a1 1 wants protobuf>=4; 1 more)"
-    assert ontop._because("six", []) == ""
+    assert additions._because("six", []) == ""

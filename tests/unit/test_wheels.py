@@ -10,9 +10,9 @@ from pipeline import tree, wheels
 from pipeline.core import store
 from pipeline.core.errors import TandemError
 from pipeline.core.log import NullLog
-from pipeline.debs import Deb
-from pipeline.lockfile import Lock
-from pipeline.resolve import Wheel
+from pipeline.lock.debs import Deb
+from pipeline.lock.lockfile import Lock
+from pipeline.lock.resolver import Wheel
 from pipeline.tree import Distribution
 
 SITE = "usr/local/lib/python3.13/dist-packages"

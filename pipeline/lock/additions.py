@@ -6,15 +6,15 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from pipeline import conflict, remedy, resolve, stubs
-from pipeline.audit import Target
-from pipeline.conflict import Clash
 from pipeline.core.errors import ConfigError
 from pipeline.core.log import Log
 from pipeline.foreign import pip_check
 from pipeline.foreign.facts import Inside, Reading
 from pipeline.foreign.pip_check import Wish
-from pipeline.resolve import Request, Wheel
+from pipeline.lock import alternatives, conflict, resolver, stub_index
+from pipeline.lock.conflict import Clash
+from pipeline.lock.resolver import Request, Wheel
+from pipeline.lock.wheel_tags import Target
 from pipeline.tree import normalised
 
 NOTHING = "no version of {} fits: use a base whose own packages allow one"
@@ -33,12 +33,12 @@ def additions(request: Request, reading: Reading, log: Log) -> tuple[Wheel, ...]
     something inside would have to change, naming it, who wants what, and the newest version of an addition that would
     fit; else what resolve.wheels() raises.
     """
-    resolve.readable(request.origin, request.requirements, request.constraints)
+    resolver.readable(request.origin, request.requirements, request.constraints)
     inside = pip_check.by_name(reading.distributions)
     _stay(request, inside)
     missing = [wish for wish in _wishes(reading, request) if wish.name not in inside and wish.requirement.specifier]
     with tempfile.TemporaryDirectory(prefix="tandem-inside-") as folder:
-        known = stubs.write(reading.distributions, Path(folder))
+        known = stub_index.write(reading.distributions, Path(folder))
         whole = replace(
             request,
             constraints=[*request.constraints, *dict.fromkeys(map(_constraint, missing))],
@@ -50,7 +50,7 @@ def additions(request: Request, reading: Reading, log: Log) -> tuple[Wheel, ...]
     added = tuple(wheel for wheel in found if wheel.name not in known)
     _consistent(request, reading, added)
     versions = {name: one.version for name, one in inside.items()}
-    resolve.warn({**versions, **{wheel.name: wheel.version for wheel in added}}, log)
+    resolver.warn({**versions, **{wheel.name: wheel.version for wheel in added}}, log)
     return added
 
 
@@ -62,9 +62,9 @@ def _solve(whole: Request, known: Mapping[str, str], request: Request, reading: 
     """
     held = replace(whole, constraints=[*whole.constraints, *(f"{name}=={known[name]}" for name in known)])
     try:
-        found = resolve.solve(whole, log)
+        found = resolver.solve(whole, log)
         if any(wheel.version != known.get(wheel.name, wheel.version) for wheel in found):
-            found = resolve.solve(held, log)
+            found = resolver.solve(held, log)
     except Clash as clash:
         raise _refusal(clash, request, held, reading, log) from clash
     return found
@@ -165,18 +165,20 @@ def _involved(requirements: Sequence[str], text: str) -> list[str]:
 
 def _newest(text: str, request: Request, held: Request, log: Log) -> str:
     """What to ask for instead, found by resolving with the versions of one requirement left open; empty if unknown."""
-    early, words = remedy.deadline(), []
-    for item in _involved(request.requirements, text)[: remedy.TRIED]:
+    early, words = alternatives.deadline(), []
+    for item in _involved(request.requirements, text)[: alternatives.TRIED]:
         name, others = conflict.name_of(item), [other for other in request.requirements if other != item]
         own = [rule for rule in request.constraints if conflict.name_of(rule) == name]
         if not own and (wish := pip_check.read(item)) is not None and not wish.specifier:
             words.append(NOTHING.format(name))
             continue
-        open_ = replace(held, constraints=[rule for rule in held.constraints if rule not in own], within=remedy.WITHIN)
-        one = remedy.best(name, partial(remedy.between, item), others, resolve.answers(open_, log), early)
+        open_ = replace(
+            held, constraints=[rule for rule in held.constraints if rule not in own], within=alternatives.WITHIN
+        )
+        one = alternatives.best(name, partial(alternatives.between, item), others, resolver.answers(open_, log), early)
         if one.version:
             which = "is the newest that fits" if one.proven else "fits"
-            words.append(f"{name} {one.version} {which}: ask for {remedy.exactly(item, one.version)}")
+            words.append(f"{name} {one.version} {which}: ask for {alternatives.exactly(item, one.version)}")
         elif one.proven:
             words.append(NOTHING.format(name))
     return "; ".join(words)

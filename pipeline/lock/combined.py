@@ -3,16 +3,17 @@
 from functools import partial
 from pathlib import Path
 
-from pipeline import aptroot, debs, ontop, pins, resolve
-from pipeline.audit import MACHINES
 from pipeline.config.models import CombinedImage
 from pipeline.core.errors import Cancelled, ConfigError, HostError, TandemError
 from pipeline.core.log import Log
-from pipeline.debs import Deb
 from pipeline.foreign import facts_cache, launcher_layer, pull
 from pipeline.foreign.facts import Reading
-from pipeline.lockfile import SUITES, Lock
-from pipeline.request import request
+from pipeline.lock import additions, debs, pins, resolver
+from pipeline.lock import apt as aptroot
+from pipeline.lock.debs import Deb
+from pipeline.lock.lockfile import SUITES, Lock
+from pipeline.lock.request import request
+from pipeline.lock.wheel_tags import MACHINES
 
 BASE = "base"
 """In TANDEM_LOCK=upgrade:NAME,…: the digest behind the base's tag."""
@@ -26,14 +27,14 @@ def make(name: str, image: CombinedImage, root: Path, old: Lock | None, names: f
     combine and not yet how; TandemError if registry or index cannot be reached.
     """
     origin = f"dockerfiles/{name}/image.yaml"
-    resolve.readable(origin, image.python.requirements, image.python.constraints)
+    resolver.readable(origin, image.python.requirements, image.python.constraints)
     before = old if old and old.reading and not (names is not None and not names) else None
     moving = names or frozenset()
     if before and moving - {BASE}:
         pins.refuse_unknown(moving - {BASE}, before, name)
     base, reading = _base(name, image, root, before if BASE not in moving else None, log)
     launcher_layer.refuse(origin, launcher_layer.layer(reading, image.workdir))
-    fits = ontop.target(reading)
+    fits = additions.target(reading)
     unchanged = before and pins.same(before.request, request(image), OF_WHEELS) and before.base == base
     if before and unchanged and not moving - {BASE}:
         wheels, cutoff = before.wheels, before.cutoff
@@ -47,14 +48,14 @@ def make(name: str, image: CombinedImage, root: Path, old: Lock | None, names: f
         wheels=wheels,
         debs=(),
         interpreter=_interpreter(reading.python.minor, before, moving, log),
-        tools={"uv": resolve.version(), "apt": debs.version()},
+        tools={"uv": resolver.version(), "apt": debs.version()},
         base=base,
         reading=reading,
     )
 
 
-def _additions(reading: Reading, asked: resolve.Request, log: Log) -> tuple[resolve.Wheel, ...]:
-    return ontop.additions(asked, reading, log)
+def _additions(reading: Reading, asked: resolver.Request, log: Log) -> tuple[resolver.Wheel, ...]:
+    return additions.additions(asked, reading, log)
 
 
 def _base(name: str, image: CombinedImage, root: Path, before: Lock | None, log: Log) -> tuple[str, Reading]:

@@ -20,10 +20,10 @@ import msgspec
 
 from pipeline import tree
 from pipeline.core.errors import ConfigError
-from pipeline.debs import Deb
 from pipeline.foreign.facts import Reading
-from pipeline.request import files
-from pipeline.resolve import Wheel
+from pipeline.lock.debs import Deb
+from pipeline.lock.request import files
+from pipeline.lock.resolver import Wheel
 from pipeline.tree import Place
 
 SCHEMA = 1

@@ -5,13 +5,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline import lock_combined, lock_debian, lockfile, own
-from pipeline.audit import Target
+from pipeline import own
 from pipeline.config.models import CombinedImage, Image
 from pipeline.core.errors import ConfigError
 from pipeline.core.log import Log
-from pipeline.lockfile import Lock
-from pipeline.request import files, request
+from pipeline.lock import combined, debian, lockfile
+from pipeline.lock.lockfile import Lock
+from pipeline.lock.request import files, request
+from pipeline.lock.wheel_tags import Target
 
 __all__ = ["Lock", "answers", "make", "read", "target"]
 
@@ -27,7 +28,7 @@ def target(lock: Lock) -> Target:
     """What the lock's wheels must fit."""
     if lock.reading is not None:
         return Target(lock.arch, lock.python, lock.reading.glibc)
-    return lock_debian.target(lock.arch, lock.python, lock.debs, lock.name)
+    return debian.target(lock.arch, lock.python, lock.debs, lock.name)
 
 
 def make(name: str, image: Image, root: Path, mode: str, log: Log) -> Lock:
@@ -56,9 +57,9 @@ def _answering(name: str, image: Image, root: Path, mode: str, log: Log) -> Lock
             hint=f"`TANDEM_LOCK= ./doitw lock:{name}`, then commit lockfiles/",
         )
     if isinstance(image, CombinedImage):
-        made = lock_combined.make(name, image, root, old, names, log)
+        made = combined.make(name, image, root, old, names, log)
     else:
-        made = lock_debian.make(name, image, old if old and not old.reading else None, names, log)
+        made = debian.make(name, image, old if old and not old.reading else None, names, log)
     lockfile.write(made, root)
     return made
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from pipeline import conflict
 from pipeline.core.errors import Cancelled, TandemError
+from pipeline.lock import conflict
 
 WITHIN = 60  # seconds for one look; with a warm cache one takes 6 s for vLLM and all that it needs
 ALTOGETHER = 150  # seconds after which no further look begins

@@ -10,7 +10,7 @@ from pipeline.core import procs, store
 from pipeline.core.errors import ConfigError, TandemError
 from pipeline.core.log import Log
 from pipeline.core.suggest import nearest
-from pipeline.debs import Deb, Source, mirrors
+from pipeline.lock.debs import Deb, Source, mirrors
 
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 SUITES = ("bookworm", "trixie", "forky", "sid", "oldstable", "stable", "testing", "unstable")

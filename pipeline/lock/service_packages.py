@@ -10,7 +10,7 @@ from pipeline.core.errors import ConfigError, HostError
 from pipeline.core.log import Log
 
 if TYPE_CHECKING:
-    from pipeline.debs import Deb
+    from pipeline.lock.debs import Deb
 
 ARCHITECTURES = ("amd64", "arm64")
 
@@ -33,14 +33,15 @@ class Wanted(Struct, frozen=True, kw_only=True):
 
         Raises ConfigError if it is not there and `mode` is "frozen".
         """
-        from pipeline.lock import upgraded
+        from pipeline.lock.lock import upgraded
 
         names, old = upgraded(mode), self.read(root) if (root / self.path).exists() else ()
         if old and (names is None or (names and names.isdisjoint(deb.name for deb in old))):
             return old
         if mode == "frozen":
             raise ConfigError(f"{self.path}: there is no such lock", hint="restore it with `git checkout`")
-        from pipeline import aptroot, lockfile
+        from pipeline.lock import apt as aptroot
+        from pipeline.lock import lockfile
 
         kept = [deb for deb in old if names and deb.name not in names]
         found: list[Deb] = []
@@ -55,7 +56,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
 
     def read(self, root: Path) -> "tuple[Deb, ...]":
         """The committed lock. Raises ConfigError if it is not there or not a lock."""
-        from pipeline import lockfile
+        from pipeline.lock import lockfile
 
         try:
             return lockfile.debs((root / self.path).read_text(encoding="utf-8"))
@@ -66,7 +67,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
 
     def of_this_machine(self, locked: "Sequence[Deb]", *, hint: str) -> "list[Deb]":
         """What is locked for this machine's architecture. Raises HostError with the hint if that is nothing."""
-        from pipeline import debs
+        from pipeline.lock import debs
 
         own = debs.machine()
         if not any(deb.arch == own for deb in locked):

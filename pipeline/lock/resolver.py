@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from pipeline import conflict, knownbad, remedy
-from pipeline.audit import Target
 from pipeline.core import procs
 from pipeline.core.errors import ConfigError, TandemError
 from pipeline.core.log import Log, announce
+from pipeline.lock import alternatives, conflict, known_bad
+from pipeline.lock.wheel_tags import Target
 
 NEWEST_GLIBC = 40  # the newest manylinux_2_N that uv can be asked for
 
@@ -69,9 +69,9 @@ def wheels(request: Request, log: Log) -> tuple[Wheel, ...]:
     try:
         found = solve(request, log)
     except conflict.Clash as clash:
-        other = replace(request, pins={}, lowest=True, within=remedy.WITHIN)
-        later = remedy.later(request.requirements, clash.text, answers(other, log))
-        clash.advise(remedy.words(later, request.origin))
+        other = replace(request, pins={}, lowest=True, within=alternatives.WITHIN)
+        later = alternatives.later(request.requirements, clash.text, answers(other, log))
+        clash.advise(alternatives.words(later, request.origin))
         raise
     warn({wheel.name: wheel.version for wheel in found}, log)
     return found
@@ -79,11 +79,11 @@ def wheels(request: Request, log: Log) -> tuple[Wheel, ...]:
 
 def warn(versions: Mapping[str, str], log: Log) -> None:
     """Say what is known to fail among distributions that resolve."""
-    for line in knownbad.warnings(versions):
+    for line in known_bad.warnings(versions):
         announce(log, f"warning: {line}")
 
 
-def answers(request: Request, log: Log) -> remedy.Solve:
+def answers(request: Request, log: Log) -> alternatives.Solve:
     """A request with other requirements, as a function from these to versions by name."""
     return lambda given: {wheel.name: wheel.version for wheel in solve(replace(request, requirements=given), log)}
 

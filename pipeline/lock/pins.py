@@ -5,13 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import Any
 
-from pipeline import resolve
-from pipeline.audit import Target
 from pipeline.config.models import Additions, Python
 from pipeline.core.errors import ConfigError
 from pipeline.core.log import Log
-from pipeline.lockfile import Lock
-from pipeline.resolve import Wheel
+from pipeline.lock import resolver as resolve
+from pipeline.lock.lockfile import Lock
+from pipeline.lock.resolver import Wheel
+from pipeline.lock.wheel_tags import Target
 
 Resolver = Callable[[resolve.Request, Log], tuple[Wheel, ...]]
 

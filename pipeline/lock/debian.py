@@ -4,14 +4,15 @@ import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from pipeline import aptroot, debs, pins, resolve
-from pipeline.audit import MACHINES, Target
 from pipeline.config.models import DebianImage
 from pipeline.core.errors import ConfigError
 from pipeline.core.log import Log
-from pipeline.debs import Deb
-from pipeline.lockfile import Lock
-from pipeline.request import request
+from pipeline.lock import apt as aptroot
+from pipeline.lock import debs, pins, resolver
+from pipeline.lock.debs import Deb
+from pipeline.lock.lockfile import Lock
+from pipeline.lock.request import request
+from pipeline.lock.wheel_tags import MACHINES, Target
 
 OF_DEBS = ("platform", "debian", "packages", "python")
 OF_WHEELS = ("platform", "debian", "python", "requirements", "constraints", "cutoff")
@@ -44,7 +45,7 @@ def make(name: str, image: DebianImage, old: Lock | None, names: frozenset[str] 
         wheels=wheels,
         debs=packages,
         interpreter=interpreter,
-        tools={"uv": resolve.version(), "apt": debs.version()},
+        tools={"uv": resolver.version(), "apt": debs.version()},
     )
 
 

@@ -1,0 +1,1 @@
+"""A request in; versions and hashes out."""
