@@ -18,12 +18,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from pipeline import build  # noqa: E402  # the checkout is not installed
-from pipeline.build import Parts  # noqa: E402
 from pipeline.config import loader  # noqa: E402  # the checkout is not installed
 from pipeline.core import procs  # noqa: E402  # the checkout is not installed
 from pipeline.core.log import NullLog  # noqa: E402
 from pipeline.graph.decide import look  # noqa: E402
+from pipeline.image import build  # noqa: E402  # the checkout is not installed
+from pipeline.image.build import Parts  # noqa: E402
 from pipeline.lock import lockfile  # noqa: E402  # the checkout is not installed
 from pipeline.tasks import graph  # noqa: E402
 

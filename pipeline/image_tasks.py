@@ -67,7 +67,7 @@ def _lock(config: Config, name: str, image: Image) -> Task:
 
 def _base(config: Config, name: str) -> Task:
     def run(run: Run) -> Outputs:
-        from pipeline import base
+        from pipeline.image import base
         from pipeline.lock import lockfile
 
         made = base.make(lockfile.read(name, config.root), run.scratch, run.log)
@@ -77,7 +77,7 @@ def _base(config: Config, name: str) -> Task:
     return Task(
         name=f"base:{name}",
         doc=f"the root filesystem of {name}, from its locked Debian packages",
-        inputs=Inputs(files=(COMPILER,), code=("pipeline.base",)),
+        inputs=Inputs(files=(COMPILER,), code=("pipeline.image.base",)),
         needs=(f"lock:{name}",),
         run=run,
         world=lambda outputs: _files({_below(config, _rootfs(config, outputs)): outputs["sha256"]}),
@@ -88,11 +88,11 @@ def _base(config: Config, name: str) -> Task:
 
 def _underlay(config: Config, name: str) -> Task:
     def run(run: Run) -> Outputs:
-        from pipeline import underlay
+        from pipeline.image import base_paths
         from pipeline.lock import lockfile
 
-        made = underlay.make(lockfile.read(name, config.root), config.root, run.scratch, run.log)
-        keep(run.scratch / underlay.LIST, _paths(config, made))
+        made = base_paths.make(lockfile.read(name, config.root), config.root, run.scratch, run.log)
+        keep(run.scratch / base_paths.LIST, _paths(config, made))
         return dict(made)
 
     def world(outputs: Outputs) -> tuple[Claim, ...]:
@@ -102,7 +102,7 @@ def _underlay(config: Config, name: str) -> Task:
     return Task(
         name=f"base:{name}",
         doc=f"the image below {name}, by digest",
-        inputs=Inputs(code=("pipeline.underlay",)),
+        inputs=Inputs(code=("pipeline.image.base_paths",)),
         needs=(f"lock:{name}",),
         run=run,
         world=world,
@@ -114,11 +114,11 @@ def _wheels(config: Config, name: str, *, combined: bool) -> Task:
     below = f"base:{name}"
 
     def run(run: Run) -> Outputs:
-        from pipeline import underlay, wheels
         from pipeline.core import tar
+        from pipeline.image import base_paths, wheels
         from pipeline.lock import lockfile
 
-        present = underlay.read(_paths(config, run.upstream[below])) if combined else tar.NOTHING
+        present = base_paths.read(_paths(config, run.upstream[below])) if combined else tar.NOTHING
         made = wheels.make(lockfile.read(name, config.root), run.scratch / "layers", run.log, present)
         keep(run.scratch / "layers", _layers(config, made))
         return dict(made)
@@ -132,7 +132,7 @@ def _wheels(config: Config, name: str, *, combined: bool) -> Task:
     return Task(
         name=f"wheels:{name}",
         doc=f"the Python packages of {name}, installed for its platform",
-        inputs=Inputs(files=(COMPILER,), tools=("uv",), code=("pipeline.wheels",)),
+        inputs=Inputs(files=(COMPILER,), tools=("uv",), code=("pipeline.image.wheels",)),
         needs=(f"lock:{name}", *((below,) if combined else ())),
         run=run,
         world=world,
@@ -145,7 +145,7 @@ def _build(config: Config, name: str, image: Image) -> Task:
     folder = f"dockerfiles/{name}"
 
     def run(run: Run) -> Outputs:
-        from pipeline import build
+        from pipeline.image import build
         from pipeline.lock import lockfile
 
         below = _paths if isinstance(image, CombinedImage) else _rootfs
@@ -179,7 +179,7 @@ def _build(config: Config, name: str, image: Image) -> Task:
                 "distributions": list(image.distributions),
             },
             tools=("engine", "buildx"),
-            code=("pipeline.build",),
+            code=("pipeline.image.build",),
         ),
         needs=(f"lock:{name}", f"base:{name}", f"wheels:{name}"),
         run=run,

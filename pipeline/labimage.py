@@ -6,15 +6,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
 
-from pipeline import base, deb, made, rootfs
 from pipeline.core.errors import TandemError
 from pipeline.core.log import Log, step, wait_until
 from pipeline.host import engine
 from pipeline.host.engine import LABEL
+from pipeline.image import base, deb, maintainer_files, rootfs
+from pipeline.image.rootfs import Rootfs
 from pipeline.lock import debs
 from pipeline.lock.debs import Deb
 from pipeline.lock.service_packages import LAB
-from pipeline.rootfs import Rootfs
 
 REPOSITORY = "tandem/lab"
 PROBES = Path(__file__).parent / "probes" / "lab"
@@ -41,7 +41,7 @@ def tag(locked: Sequence[Deb]) -> str:
     text = hashlib.sha256()
     for package in _mine(locked):
         text.update(package.sha256.encode())
-    sources = [Path(__file__), *(Path(str(module.__file__)) for module in (made, rootfs))]
+    sources = [Path(__file__), *(Path(str(module.__file__)) for module in (maintainer_files, rootfs))]
     for path in (*sources, *(PROBES / name for name, _ in FILES.values())):
         text.update(path.read_bytes())
     return f"{REPOSITORY}:{text.hexdigest()[:12]}"
@@ -91,7 +91,7 @@ def _root(packages: Sequence[Deb], files: dict[str, Path], into: Path, log: Log)
             log.progress("extracting", number, len(packages), "packages")
             with deb.data(files[package.sha256]) as archive:
                 root.add_package(package.name, archive, keep)
-        content[made.PASSWD] += USER
+        content[maintainer_files.PASSWD] += USER
         base.finish(root, content)
         for path, (name, mode) in FILES.items():
             root.file(path, (PROBES / name).read_bytes(), mode)

@@ -13,7 +13,6 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from pipeline import own
 from pipeline.checks import launcher, python, ray
 from pipeline.checks.answers import ask
 from pipeline.checks.boxes import BoxError, Yard, sweep
@@ -22,7 +21,8 @@ from pipeline.config.models import Image
 from pipeline.core.errors import ConfigError, HostError, TandemError
 from pipeline.core.log import Log, announce
 from pipeline.host import engine
-from pipeline.tree import normalised
+from pipeline.image import own_files
+from pipeline.image.installed_tree import normalised
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -112,7 +112,7 @@ def _config_file(image: Image, folder: Path) -> bytes | None:
 
 def _ours(image_name: str, image: Image, folder: Path) -> dict[str, str]:
     """Normalised name and version of each distribution of our own, whatever its folder is called."""
-    projects = own.projects(image_name, image, folder).values()
+    projects = own_files.projects(image_name, image, folder).values()
     return {normalised(str(project["name"])): str(project["version"]) for project in projects}
 
 

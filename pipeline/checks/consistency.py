@@ -13,7 +13,7 @@ from pipeline.checks.verdict import Outcome, Verdict
 from pipeline.config.models import Image
 from pipeline.foreign.facts import Inside
 from pipeline.foreign.pip_check import complaints, new
-from pipeline.tree import normalised
+from pipeline.image.installed_tree import normalised
 
 NAME = "consistency"
 REQUIREMENTS = "requirements"

@@ -10,7 +10,7 @@ from pipeline.checks.answers import ATTEMPTS, Answer, crashed
 from pipeline.checks.boxes import INSIDE
 from pipeline.checks.verdict import Verdict, crash_verdict, judge
 from pipeline.config.models import Alias, Image
-from pipeline.tree import normalised
+from pipeline.image.installed_tree import normalised
 
 CONFIG = f"{INSIDE}/config"
 VERSIONS = "versions"

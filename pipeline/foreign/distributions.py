@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 from pipeline.foreign.facts import Inside
 from pipeline.foreign.filesystem import Rule, View
-from pipeline.tree import normalised
+from pipeline.image.installed_tree import normalised
 
 SMALL = 256 << 10
 RULES: tuple[Rule, ...] = (

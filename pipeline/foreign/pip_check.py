@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pipeline.foreign.facts import Inside
+from pipeline.image.installed_tree import normalised
 from pipeline.lock.wheel_tags import MACHINES
-from pipeline.tree import normalised
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement

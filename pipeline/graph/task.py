@@ -20,7 +20,7 @@ class Inputs(Struct, frozen=True, kw_only=True):
     `files` are globs below the checkout's root (`**` for any depth); a literal that is missing counts as
     "missing", which is not the same as empty. `params` is the part of the configuration that the task reads.
     `named` are sets of inputs shared by tasks, `env` environment variables (unset is not empty), `tools` names
-    from the registry of tools, `code` modules such as "pipeline.base", with what they import inside pipeline.
+    from the registry of tools, `code` modules such as "pipeline.image.base", with what they import inside pipeline.
     """
 
     files: tuple[str, ...] = ()

@@ -11,11 +11,11 @@ from pipeline.core.log import Log
 from pipeline.foreign import pip_check
 from pipeline.foreign.facts import Inside, Reading
 from pipeline.foreign.pip_check import Wish
+from pipeline.image.installed_tree import normalised
 from pipeline.lock import alternatives, conflict, resolver, stub_index
 from pipeline.lock.conflict import Clash
 from pipeline.lock.resolver import Request, Wheel
 from pipeline.lock.wheel_tags import Target
-from pipeline.tree import normalised
 
 NOTHING = "no version of {} fits: use a base whose own packages allow one"
 SHOWN = 3  # of those inside who want the same distribution

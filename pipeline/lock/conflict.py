@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from pipeline.core.errors import ConfigError, TandemError
-from pipeline.tree import normalised
+from pipeline.image.installed_tree import normalised
 
 SHOWN = 8  # lines of uv's own explanation; all of it is in the log
 NETWORK = ("Failed to fetch", "error sending request", "Request failed", "dns error")

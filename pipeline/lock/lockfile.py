@@ -18,13 +18,13 @@ from typing import Any
 
 import msgspec
 
-from pipeline import tree
 from pipeline.core.errors import ConfigError
 from pipeline.foreign.facts import Reading
+from pipeline.image import installed_tree
+from pipeline.image.installed_tree import Place
 from pipeline.lock.debs import Deb
 from pipeline.lock.request import files
 from pipeline.lock.resolver import Wheel
-from pipeline.tree import Place
 
 SCHEMA = 1
 SUITES = {"3.11": "bookworm", "3.13": "trixie"}
@@ -89,7 +89,7 @@ class Lock:
     def place(self) -> Place:
         """Where the image has its Python packages."""
         if self.reading is None:
-            return tree.debian(self.python)
+            return installed_tree.debian(self.python)
         python = self.reading.python
         site, scripts = python.site.strip("/"), python.scripts.strip("/")
         return Place(site, scripts.rpartition("/")[0], scripts, python.path)

@@ -18,14 +18,14 @@ from uuid import uuid4
 
 import pytest
 
-from pipeline import build, wheels
-from pipeline.build import Parts
 from pipeline.config.models import DebianBase, DebianImage, Python
 from pipeline.core import procs, store
 from pipeline.core import tar as archive
 from pipeline.core.errors import Cancelled, TandemError
 from pipeline.core.log import NullLog
 from pipeline.host import buildkit, engine
+from pipeline.image import build, wheels
+from pipeline.image.build import Parts
 from pipeline.lock.debs import Deb
 from pipeline.lock.lockfile import Lock
 from pipeline.lock.resolver import Wheel

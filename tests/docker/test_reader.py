@@ -13,13 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import local_registry, registry, underlay
+from pipeline import local_registry, registry
 from pipeline.checks import boxes
 from pipeline.core import procs
 from pipeline.core.errors import TandemError
 from pipeline.core.log import NullLog
 from pipeline.foreign import pull
 from pipeline.host import engine
+from pipeline.image import base_paths
 from pipeline.lock.lockfile import Lock
 from pipeline.lock.service_packages import REGISTRY as LOCKED
 from tests import stored
@@ -131,12 +132,12 @@ def test_a_name_in_an_image_that_is_not_utf8_is_listed_byte_by_byte(tmp_path: Pa
         base=f"{pull.repository(name)}@{digest}",
     )  # fmt: skip
     for log in (NullLog(), NullLog()):  # read, and taken from what was kept
-        made = underlay.make(locked, tmp_path, tmp_path, log)
-        listed = underlay.read(tmp_path / underlay.LIST)
+        made = base_paths.make(locked, tmp_path, tmp_path, log)
+        listed = base_paths.read(tmp_path / base_paths.LIST)
         assert listed[os.fsdecode(LATIN)] == "f"
         assert made["paths"] == len(listed)
     assert any("was read before" in line for line in log.lines)
-    assert LATIN in gzip.decompress((tmp_path / underlay.LIST).read_bytes())
+    assert LATIN in gzip.decompress((tmp_path / base_paths.LIST).read_bytes())
 
 
 def test_a_registry_that_hangs_is_said_so_and_what_the_engine_has_is_taken(

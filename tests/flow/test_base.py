@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import base
 from pipeline.config.models import DebianBase, DebianImage, Python
 from pipeline.core.errors import TandemError
 from pipeline.core.log import NullLog
+from pipeline.image import base
 from pipeline.lock import lock
 from pipeline.lock.lockfile import Lock
 

@@ -18,12 +18,13 @@ from pathlib import Path
 
 import msgspec
 
-from pipeline import base, build, push, wheels
-from pipeline.build import Parts
+from pipeline import push
 from pipeline.config import loader
 from pipeline.config.models import DebianImage
 from pipeline.core.log import Log, step
 from pipeline.host import engine
+from pipeline.image import base, build, wheels
+from pipeline.image.build import Parts
 from pipeline.lock import lock
 from pipeline.lock.lockfile import Lock
 from tests import stored

@@ -6,8 +6,8 @@ import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from pipeline import tree
 from pipeline.core import tar as archive
+from pipeline.image import installed_tree
 
 SOURCE = "opt/vllm"
 """Where an editable vLLM lies."""
@@ -19,7 +19,7 @@ def vllm(layer: Path, into: Path, scratch: Path, python: str, epoch: int, versio
     With `editable` the package lies below /opt/vllm, and dist-packages holds what setuptools leaves there for such an
     install: a .pth and the metadata. Its source folder has an egg-info of the same name, as such folders do.
     """
-    site = tree.debian(python).site
+    site = installed_tree.debian(python).site
     files = _extracted(layer, scratch)
     meta = {path: files.pop(path) for path in sorted(files) if ".dist-info/" in path}
     package = {path: files.pop(path) for path in sorted(files) if path.startswith(f"{site}/vllm/")}
@@ -82,4 +82,4 @@ def _record(installed: Mapping[str, Path | bytes], site: str, version: str) -> d
 
     contents = {below(path): file if isinstance(file, bytes) else file.read_bytes() for path, file in installed.items()}
     itself = f"vllm-{version}.dist-info/RECORD"
-    return {f"{site}/{itself}": tree.record(contents, itself).encode()}
+    return {f"{site}/{itself}": installed_tree.record(contents, itself).encode()}

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import deb, made
 from pipeline.core import store
 from pipeline.core.errors import TandemError
-from pipeline.rootfs import Rootfs
+from pipeline.image import deb, maintainer_files
+from pipeline.image.rootfs import Rootfs
 from tests import tinydeb
 
 EPOCH = 1_790_000_000
@@ -31,8 +31,8 @@ BASE = {
     "usr/share/doc/a/changelog.gz": b"long",
     "usr/share/man/man1/a.1.gz": b"long",
     "usr/share/locale/de/a.mo": b"lang",
-    made.PASSWD: PASSWD,
-    made.GROUP: GROUP,
+    maintainer_files.PASSWD: PASSWD,
+    maintainer_files.GROUP: GROUP,
     "usr/share/ca-certificates/mozilla/B.crt": b"-B-",
     "usr/share/ca-certificates/mozilla/A.crt": b"-A-\n",
     "usr/lib/python3.13/abc.py": b"1\n",
@@ -49,13 +49,13 @@ def build(folder: Path, *packages: dict[str, bytes | str | int | None]) -> tuple
             tinydeb.make(path, name, entries)
             with deb.data(path) as archive:
                 root.add_package(name, archive, lambda path, file: kept.update({path: file.read()}))
-        for item in made.make(root.has, kept):
+        for item in maintainer_files.make(root.has, kept):
             match item:
-                case made.File():
+                case maintainer_files.File():
                     root.file(item.path, item.content, item.mode, item.gid)
-                case made.Link():
+                case maintainer_files.Link():
                     root.link(item.path, item.to)
-                case made.Folder():
+                case maintainer_files.Folder():
                     root.folder(item.path, item.mode)
     return tar, kept
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from pipeline import build, own, tree
 from pipeline.config.models import Alias, DebianBase, DebianImage, Python
 from pipeline.core.errors import ConfigError, HostError, TandemError
 from pipeline.core.log import NullLog
 from pipeline.host import buildkit
+from pipeline.image import build, installed_tree, own_files
+from pipeline.image.installed_tree import Place
 from pipeline.lock.lockfile import Lock
 from pipeline.lock.resolver import Wheel
-from pipeline.tree import Place
 
 SITE = "usr/local/lib/python3.13/dist-packages"
 REQUEST: dict[str, Any] = {"platform": "linux/arm64", "python": "3.13", "debian": "trixie"}
@@ -97,7 +97,7 @@ def written(tmp_path: Path, made: DebianImage) -> dict[str, bytes | None]:
     def no_python() -> list[str]:
         pytest.fail("nothing was to be compiled")
 
-    own.write("cpu", made, LOCK, tmp_path, no_python, tmp_path / "scratch", tmp_path / "own.tar")
+    own_files.write("cpu", made, LOCK, tmp_path, no_python, tmp_path / "scratch", tmp_path / "own.tar")
     with tarfile.open(tmp_path / "own.tar") as tar:
         opened = {member.name: tar.extractfile(member) if member.isreg() else None for member in tar}
         return {name: file.read() if file else None for name, file in opened.items()}
@@ -135,7 +135,7 @@ def test_files_are_laid_over_the_root_links_and_all(tmp_path: Path) -> None:
     assert not [name for name in files if name.endswith("~")]
 
 
-@pytest.mark.parametrize("top", own.MERGED)
+@pytest.mark.parametrize("top", own_files.MERGED)
 def test_files_may_not_take_the_place_of_a_link_of_the_base(tmp_path: Path, top: str) -> None:
     (tmp_path / "files" / top).mkdir(parents=True)
     (tmp_path / "files" / top / "x").touch()
@@ -168,7 +168,7 @@ def test_a_distribution_of_ours_is_installed_with_its_entry_points(tmp_path: Pat
         (project / "our_plugin" / name).touch()
     (project / "tests").mkdir()
     (project / "tests/test_it.py").touch()
-    own.distribution(project, tmp_path, Place("site", "", "bin", "/usr/bin/python3"), "here")
+    own_files.distribution(project, tmp_path, Place("site", "", "bin", "/usr/bin/python3"), "here")
     site, scripts = tmp_path / "site", tmp_path / "bin"
     info = site / "our_plugin-1.2.dist-info"
     assert sorted(p.name for p in (site / "our_plugin").iterdir()) == ["__init__.py", "data.json", "tool.py"]
@@ -185,13 +185,13 @@ def test_a_distribution_of_ours_is_installed_with_its_entry_points(tmp_path: Pat
 def test_a_distribution_without_name_or_version_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "pyproject.toml").write_text(text)
     with pytest.raises(ConfigError, match=r"here/pyproject\.toml: project\.name and project\.version are needed"):
-        own.distribution(tmp_path, tmp_path, tree.debian("3.13"), "here")
+        own_files.distribution(tmp_path, tmp_path, installed_tree.debian("3.13"), "here")
 
 
 def test_a_distribution_without_modules_is_refused(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("[project]\nname = 'x'\nversion = '1'\n")
     with pytest.raises(ConfigError, match="here: no module and no package in it"):
-        own.distribution(tmp_path, tmp_path, tree.debian("3.13"), "here")
+        own_files.distribution(tmp_path, tmp_path, installed_tree.debian("3.13"), "here")
 
 
 @pytest.mark.parametrize(

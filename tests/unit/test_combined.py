@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from pipeline import build, own, wheels
 from pipeline.config import loader
 from pipeline.config.models import Additions, Alias, Combine, CombinedImage, ImageBase
 from pipeline.core import tar as archive
 from pipeline.core.errors import ConfigError, TandemError
 from pipeline.core.log import NullLog
 from pipeline.foreign.facts import Inside, Interpreter, Reading
+from pipeline.image import build, own_files, wheels
 from pipeline.lock import combined, lock, lockfile
 from pipeline.lock.lockfile import Lock
 from pipeline.lock.request import request
@@ -240,13 +240,13 @@ def test_a_file_of_ours_may_not_take_the_place_of_one_of_the_base(tmp_path: Path
     image = CombinedImage(base=IMAGE.base, files="files")
     into, scratch = tmp_path / "own.tar", tmp_path / "scratch"
     with pytest.raises(ConfigError, match="it is in the base or among what is added: /etc/passwd"):
-        own.write("gb10", image, LOCK, tmp_path, tuple, scratch, into, None, {"etc/passwd": "f", "etc": "d"})
+        own_files.write("gb10", image, LOCK, tmp_path, tuple, scratch, into, None, {"etc/passwd": "f", "etc": "d"})
 
 
 def test_an_alias_may_not_stand_for_another_version_of_what_is_inside() -> None:
     image = CombinedImage(base=IMAGE.base, aliases=(Alias(name="vllm", version="1", of="ray", reason="r"),))
     with pytest.raises(ConfigError, match=r"aliases\[0\]\.name: vllm 0\.17\.1rc1\.dev25 is in the image already"):
-        own.refuse_known("gb10", image, LOCK, Path())
+        own_files.refuse_known("gb10", image, LOCK, Path())
 
 
 @pytest.mark.parametrize("name", ["Click", "ray"])
@@ -255,7 +255,7 @@ def test_a_distribution_of_ours_may_not_be_there_twice(tmp_path: Path, name: str
     (tmp_path / "mine" / "pyproject.toml").write_text(f"[project]\nname = '{name}'\nversion = '5'\n")
     image = CombinedImage(base=IMAGE.base, distributions=("mine",))
     with pytest.raises(ConfigError, match=rf"image\.yaml: distributions: mine: {name} [\d.]+ is in the image already"):
-        own.refuse_known("gb10", image, LOCK, tmp_path)
+        own_files.refuse_known("gb10", image, LOCK, tmp_path)
 
 
 @pytest.mark.parametrize(("alias", "beside"), [("My_Plugin", "other"), ("else", "my.plugin")])
@@ -267,8 +267,10 @@ def test_no_two_of_ours_may_be_one_distribution(tmp_path: Path, alias: str, besi
     image = CombinedImage(base=IMAGE.base, distributions=("mine", "more"), aliases=aliases)
     said = r"(mine: my-plugin is what aliases\[0\]\.name|more: my\.plugin is what distributions: mine) is called"
     with pytest.raises(ConfigError, match=rf"^dockerfiles/gb10/image\.yaml: distributions: {said}"):
-        own.refuse_known("gb10", image, LOCK, tmp_path)
-    own.refuse_known("gb10", CombinedImage(base=IMAGE.base, distributions=("more",), aliases=aliases), LOCK, tmp_path)
+        own_files.refuse_known("gb10", image, LOCK, tmp_path)
+    own_files.refuse_known(
+        "gb10", CombinedImage(base=IMAGE.base, distributions=("more",), aliases=aliases), LOCK, tmp_path
+    )
 
 
 def test_a_working_folder_that_is_a_file_of_the_base_is_refused_by_its_key(tmp_path: Path) -> None:
@@ -276,7 +278,9 @@ def test_a_working_folder_that_is_a_file_of_the_base_is_refused_by_its_key(tmp_p
     launching = build.lay("gb10", image, LOCK, READING, NullLog())
     present = {"usr": "d", "usr/lib": "d", "usr/lib/os-release": "f"}
     with pytest.raises(ConfigError, match="workdir: the base has a file at /usr/lib/os-release"):
-        own.write("gb10", image, LOCK, tmp_path, tuple, tmp_path / "scratch", tmp_path / "own.tar", launching, present)
+        own_files.write(
+            "gb10", image, LOCK, tmp_path, tuple, tmp_path / "scratch", tmp_path / "own.tar", launching, present
+        )
 
 
 def test_additions_are_ray_with_its_dashboard() -> None:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import deb
 from pipeline.core import store
 from pipeline.core.errors import TandemError
+from pipeline.image import deb
 from pipeline.lock import apt, debs
 from pipeline.lock.debs import Source
 from tests import tinydeb

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline import layers
 from pipeline.core.errors import TandemError
+from pipeline.image import layers
 
 NAMES = st.text("abcdefghijklmnopqrstuvwxyz0123456789-", min_size=1, max_size=12)
 TREES = st.dictionaries(NAMES, st.integers(0, 30_000_000), min_size=1, max_size=150)

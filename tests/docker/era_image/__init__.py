@@ -13,12 +13,12 @@ from pathlib import Path
 import msgspec
 from docker.errors import ImageNotFound
 
-from pipeline import base, build, wheels
-from pipeline.build import Parts
 from pipeline.config import loader
 from pipeline.config.models import DebianImage
 from pipeline.core.log import Log
 from pipeline.host import engine
+from pipeline.image import base, build, wheels
+from pipeline.image.build import Parts
 from pipeline.lock import lock
 from tests import stored
 

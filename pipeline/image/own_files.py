@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline import bytecode, tree
 from pipeline.config.models import Image
 from pipeline.core import tar
 from pipeline.core.errors import ConfigError
 from pipeline.core.suggest import nearest
 from pipeline.foreign.launcher_layer import Launching
+from pipeline.image import bytecode, installed_tree
+from pipeline.image.installed_tree import Place
 from pipeline.lock.lockfile import Lock
-from pipeline.tree import Place
 
 # Links of a merged /usr: a folder of that name in a layer would take the link's place.
 MERGED = ("bin", "lib", "lib64", "sbin")
@@ -91,8 +91,8 @@ def check_aliases(name: str, image: Image, locked: Lock) -> None:
     """Raise ConfigError, with the nearest name, for an alias of what is not among the locked wheels."""
     known = locked.versions
     for i, alias in enumerate(image.aliases):
-        if tree.normalised(alias.of) not in known:
-            near = nearest(tree.normalised(alias.of), known)
+        if installed_tree.normalised(alias.of) not in known:
+            near = nearest(installed_tree.normalised(alias.of), known)
             raise ConfigError(
                 f"dockerfiles/{name}/image.yaml: aliases[{i}].of: {alias.of!r} is not locked",
                 hint=near if near.startswith("did you") else f"lockfiles/{name}.requirements.txt lists what is",
@@ -109,7 +109,7 @@ def refuse_known(name: str, image: Image, locked: Lock, folder: Path) -> None:
     given |= {where: str(project["name"]) for where, project in projects(name, image, folder).items()}
     ours: dict[str, str] = {}
     for where, called in given.items():
-        known = tree.normalised(called)
+        known = installed_tree.normalised(called)
         if version := there.get(known):
             raise ConfigError(f"{where}: {called} {version} is in the image already", hint=TWICE)
         if (other := ours.setdefault(known, where)) != where:
@@ -183,7 +183,7 @@ def _put(site: Path, name: str, version: str, content: Mapping[str, bytes], meta
     info = f"{re.sub(r'[-_.]+', '_', name)}-{version}.dist-info"
     files = {**content, **{f"{info}/{key}": text.encode() for key, text in meta.items()}}
     files[f"{info}/WHEEL"] = b"Wheel-Version: 1.0\nGenerator: tandem\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-    files[f"{info}/RECORD"] = tree.record(files, f"{info}/RECORD").encode()
+    files[f"{info}/RECORD"] = installed_tree.record(files, f"{info}/RECORD").encode()
     for path, data in files.items():
         (site / path).parent.mkdir(parents=True, exist_ok=True)
         (site / path).write_bytes(data)

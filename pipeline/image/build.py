@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipeline import own, underlay
 from pipeline.config.models import Image
 from pipeline.core import tar
 from pipeline.core.errors import ConfigError, TandemError
@@ -21,10 +20,11 @@ from pipeline.foreign import launcher_layer as launcher
 from pipeline.foreign.facts import Reading
 from pipeline.foreign.launcher_layer import Launching
 from pipeline.host import buildkit, engine
-from pipeline.interpreter import interpreter
+from pipeline.image import base_paths, own_files
+from pipeline.image.interpreter import interpreter
+from pipeline.image.wheels import SUMMARY
 from pipeline.lock import lockfile
 from pipeline.lock.lockfile import Lock
-from pipeline.wheels import SUMMARY
 
 BASE, LAYERS, SETTINGS = "#: base", "#: layers", "#: settings"
 
@@ -184,14 +184,14 @@ def stage(name: str, image: Image, locked: Lock, parts: Parts, context: Path, lo
     layers = tuple(layer["name"] for layer in json.loads((parts.wheels / SUMMARY).read_text(encoding="utf-8")))
     launching, present = None, tar.NOTHING
     if locked.reading is not None:
-        launching, present = lay(name, image, locked, locked.reading, log), underlay.read(parts.base)
+        launching, present = lay(name, image, locked, locked.reading, log), base_paths.read(parts.base)
         for layer in layers:
             present |= tar.names(parts.wheels / f"{layer}.tar")
     text = dockerfile(parts.folder / "Dockerfile", image, layers, base_name(locked), launching)
     (context / "Dockerfile").write_text(text, encoding="utf-8")
     scratch = context.parent
     python = partial(interpreter, locked, scratch, log)
-    own.write(name, image, locked, parts.folder, python, scratch, context / "own.tar", launching, present)
+    own_files.write(name, image, locked, parts.folder, python, scratch, context / "own.tar", launching, present)
     for layer in layers:
         _link(parts.wheels / f"{layer}.tar", context / f"{layer}.tar")
     if launching is None:

@@ -8,15 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
 
-from pipeline import bytecode, deb, made, rootfs
 from pipeline.core import procs, store
 from pipeline.core.errors import Cancelled
 from pipeline.core.log import Log, step
-from pipeline.interpreter import interpreter
+from pipeline.image import bytecode, deb, maintainer_files, rootfs
+from pipeline.image.interpreter import interpreter
+from pipeline.image.rootfs import Rootfs
 from pipeline.lock import debs
 from pipeline.lock.debs import Deb
 from pipeline.lock.lockfile import Lock
-from pipeline.rootfs import Rootfs
 
 STATUS = "var/lib/dpkg/status.d"
 AHEAD = 2  # packages that are decompressed while one is being written
@@ -96,13 +96,13 @@ def _decompressed(paths: Sequence[Path], scratch: Path) -> Iterator[Path]:
 
 def finish(root: Rootfs, content: dict[str, bytes]) -> None:
     """Add what maintainer scripts would have made; `content` is what made.make() wants."""
-    for item in made.make(root.has, content):
+    for item in maintainer_files.make(root.has, content):
         match item:
-            case made.File(path, text, mode, gid):
+            case maintainer_files.File(path, text, mode, gid):
                 root.file(path, text, mode, gid)
-            case made.Link(path, to):
+            case maintainer_files.Link(path, to):
                 root.link(path, to)
-            case made.Folder(path, mode):
+            case maintainer_files.Folder(path, mode):
                 root.folder(path, mode)
 
 

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Self
 
-from pipeline import deb, made
 from pipeline.core.errors import TandemError
+from pipeline.image import deb, maintainer_files
 
 DROPPED = ("usr/share/man/", "usr/share/info/", "usr/share/locale/", "usr/share/lintian/", "usr/share/bug/", "var/log/")
 DOC = "usr/share/doc/"
-RECLAIMED = frozenset({*made.TOP, *made.LINKS})  # folders of packages where a link belongs
+RECLAIMED = frozenset({*maintainer_files.TOP, *maintainer_files.LINKS})  # folders of packages where a link belongs
 
 
 class Rootfs:
@@ -136,7 +136,7 @@ def dropped(path: str) -> bool:
 
 
 def _of_interest(path: str) -> bool:
-    return python_source(path) or made.wanted(path)
+    return python_source(path) or maintainer_files.wanted(path)
 
 
 def write_aside(folder: Path, path: str, content: IO[bytes]) -> None:

@@ -9,16 +9,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from pipeline import bytecode, layers, tree
 from pipeline.core import procs, store, tar
 from pipeline.core.errors import TandemError
 from pipeline.core.log import Log, step
 from pipeline.core.scratch import scratch_folder
-from pipeline.interpreter import interpreter
-from pipeline.layers import Layer
+from pipeline.image import bytecode, installed_tree, layers
+from pipeline.image.installed_tree import Distribution, Place
+from pipeline.image.interpreter import interpreter
+from pipeline.image.layers import Layer
 from pipeline.lock import lock, resolver
 from pipeline.lock.lockfile import Lock
-from pipeline.tree import Distribution, Place
 
 AT_ONCE = 6000  # files compiled between two signs of life
 SUMMARY = "layers.json"
@@ -106,7 +106,9 @@ def install(locked: Lock, found: Mapping[str, Path], scratch: Path, log: Log) ->
     argv = [resolver.uv(), *words(locked, links, requirements, scratch)]
     log.line("$ " + " ".join(["uv", *argv[1:]]))
     procs.capture(argv, env={"UV_NO_INSTALLER_METADATA": "1", "UV_PYTHON_DOWNLOADS": "never"}, within=900)
-    return tree.normalise(scratch / "tree", locked.place, {wheel.name: links / wheel.file for wheel in locked.wheels})
+    return installed_tree.normalise(
+        scratch / "tree", locked.place, {wheel.name: links / wheel.file for wheel in locked.wheels}
+    )
 
 
 def words(locked: Lock, links: Path, requirements: Path, scratch: Path) -> list[str]:
@@ -150,7 +152,7 @@ def portions(names: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _importable(path: str) -> bool:
-    return path.endswith(".py") and path.partition("/")[0] not in tree.DATA
+    return path.endswith(".py") and path.partition("/")[0] not in installed_tree.DATA
 
 
 def pyc(path: str, python: str) -> str:
@@ -177,7 +179,7 @@ def refuse_foreign(site: Path, distributions: Iterable[Distribution], locked: Lo
     """Raise TandemError that names a distribution with machine code for another architecture than the lock's."""
     for distribution in distributions:
         files = {path: site / path for path in distribution.files if not (site / path).is_symlink()}
-        if wrong := tree.foreign(files, locked.arch):
+        if wrong := installed_tree.foreign(files, locked.arch):
             raise TandemError(
                 f"{distribution.name} holds code that does not run on {locked.platform}: {', '.join(wrong[:5])}",
                 hint="constrain it to a version whose wheel is right (python.constraints)",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pipeline.core import procs
 
-SCRIPT = Path(__file__).with_name("probes") / "bytecode.py"
+SCRIPT = Path(__file__).parents[1] / "probes" / "bytecode.py"
 
 
 def compile_tree(python: Sequence[str], tree: Path, prefix: str, names: Sequence[str]) -> list[str]:

@@ -8,9 +8,9 @@ import shutil
 import tarfile
 from pathlib import Path
 
-from pipeline import deb
 from pipeline.core.errors import HostError
 from pipeline.core.log import Log
+from pipeline.image import deb
 from pipeline.lock import debs
 from pipeline.lock.lockfile import Lock
 

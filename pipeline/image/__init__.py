@@ -1,0 +1,1 @@
+"""A lock in; a root filesystem, layers and an image out."""
