@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Mapping
 
-from pipeline import registry
 from pipeline.core import http_client
 from pipeline.core.errors import TandemError
 from pipeline.graph.task import Claim
 from pipeline.graph.world import World
 from pipeline.host import engine
+from pipeline.registry import api
 
 
 def register(world: World) -> None:
@@ -82,16 +82,16 @@ def _manifest(claim: Claim) -> str | None:
     address, repository = str(claim.what["address"]), str(claim.what["repository"])
     reference, digest = str(claim.what["reference"]), str(claim.what["digest"])
     if reference == digest:
-        gone = registry.missing(address, repository, digest)
+        gone = api.missing(address, repository, digest)
         said = "nothing" if gone is None else f"no {gone[0]}, which belongs to what it has" if gone else ""
     else:
-        found = registry.head(address, repository, reference)
+        found = api.head(address, repository, reference)
         said = "" if found == digest else found or "nothing"
     return f"{address}/{repository} has {said} as {reference}" if said else None
 
 
 def _registry(claim: Claim) -> str | None:
-    return None if registry.answers(str(claim.what["address"])) else f"no registry answers at {claim.what['address']}"
+    return None if api.answers(str(claim.what["address"])) else f"no registry answers at {claim.what['address']}"
 
 
 def _container(claim: Claim) -> str | None:

@@ -74,13 +74,13 @@ def _registry(config: Config) -> Task:
     target = config.pipeline.registry
 
     def run(run: Run) -> Outputs:
-        from pipeline import local_registry, registry
+        from pipeline.registry import api, local
 
         if target.serve:
             locked = REGISTRY.read(config.root)
-            served = local_registry.serve(target.address, locked, run.scratch, run.log)
+            served = local.serve(target.address, locked, run.scratch, run.log)
             return {"address": target.address, **served}
-        if not registry.answers(target.address):
+        if not api.answers(target.address):
             raise TandemError(
                 f"pipeline.yaml: registry.address: no registry answers at {target.address}",
                 hint="set registry.serve: true for a local one",
@@ -99,7 +99,7 @@ def _registry(config: Config) -> Task:
         doc=f"Have a registry answer at {target.address}.",
         inputs=Inputs(
             params={"address": target.address, "serve": target.serve},
-            code=("pipeline.local_registry",),
+            code=("pipeline.registry.local",),
         ),
         needs=("lock:registry",),
         run=run,

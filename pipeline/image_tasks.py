@@ -194,8 +194,8 @@ def _push(config: Config, name: str, image: Image) -> Task:
     repository = f"{target.repository}/{name}"
 
     def run(run: Run) -> Outputs:
-        from pipeline import push
         from pipeline.lock import lockfile
+        from pipeline.registry import push
 
         digest = str(run.upstream[f"smoke:{name}"]["digest"])
         tag = lockfile.read(name, config.root).cutoff
@@ -209,7 +209,7 @@ def _push(config: Config, name: str, image: Image) -> Task:
     return Task(
         name=f"push:{name}",
         doc=f"{name} in the registry, by digest",
-        inputs=Inputs(params={"address": target.address, "repository": repository}, code=("pipeline.push",)),
+        inputs=Inputs(params={"address": target.address, "repository": repository}, code=("pipeline.registry.push",)),
         needs=(f"lock:{name}", f"smoke:{name}"),
         after=("registry",),
         run=run,
@@ -221,7 +221,7 @@ def _restored(config: Config, name: str, image: Image) -> Callable[[Run, Outputs
     """An image that was pruned from the engine's store comes back from the registry, if it was ever pushed there."""
 
     def restore(run: Run, outputs: Outputs) -> None:
-        from pipeline import push
+        from pipeline.registry import push
 
         target = config.pipeline.registry
         digest, tag = str(outputs["digest"]), str(outputs["tag"])

@@ -32,10 +32,10 @@ def _filled(made: Graph, config: Config) -> Graph:
     _register_tools(made)
     target = config.pipeline.registry
     if target.records != "off":
-        from pipeline import shared
+        from pipeline.registry import records
 
         may_write = target.records == "push"
-        made.share = shared.Shelf(target.address, f"{target.repository}/records", may_write=may_write)
+        made.share = records.Shelf(target.address, f"{target.repository}/records", may_write=may_write)
     default = config.pipeline.default
     for name, image in config.images.items():
         _add(made, image_tasks.tasks(config, name, image), name, default=config.cluster(default).image)

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pipeline import registry
 from pipeline.commands.old_images import old_among
 from pipeline.commands.old_manifests import collect, old_manifests, old_shared
 from pipeline.commands.places import connected
@@ -14,6 +13,7 @@ from pipeline.config import loader
 from pipeline.core.errors import TandemError
 from pipeline.graph.garbage import HASH, MANIFESTS, Item, Kept
 from pipeline.host import engine
+from pipeline.registry import api
 
 WITHIN = 30  # s: a node that is switched off must not hold up the rest
 
@@ -55,7 +55,7 @@ def remove_all(items: Iterable[Item], notes: list[str]) -> list[Item]:
     for item in items:
         try:
             item.remove()
-        except registry.Forbidden as error:
+        except api.Forbidden as error:
             if str(error) not in notes:
                 notes.append(str(error))
         else:

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from pipeline import local_registry, registry, shared
 from pipeline.commands.places import connected
 from pipeline.core.errors import TandemError
 from pipeline.graph.garbage import MANIFESTS, Item, Kept
 from pipeline.host import engine
+from pipeline.registry import api, local, records
 
 
 def old_manifests(kept: Kept, address: str, repositories: Sequence[str]) -> Iterator[Item]:
@@ -19,32 +19,32 @@ def old_manifests(kept: Kept, address: str, repositories: Sequence[str]) -> Iter
     """
     going = _digests(found for found in kept.ours if kept.lets_go(found))
     for repository in repositories:
-        old = registry.having(address, repository, going)
+        old = api.having(address, repository, going)
         if not old:
             continue
-        others = {*registry.tags(address, repository), *registry.having(address, repository, _digests(kept.hashes))}
+        others = {*api.tags(address, repository), *api.having(address, repository, _digests(kept.hashes))}
         staying: set[str] = set()
         for reference in others:
-            found = registry.manifest(address, repository, reference)
+            found = api.manifest(address, repository, reference)
             if found and found.digest not in old:
                 staying.update(_blobs(found.value))
         counted = set(staying)
         for digest in old:
-            found = registry.manifest(address, repository, digest)
+            found = api.manifest(address, repository, digest)
             blobs = _blobs(found.value) if found else {}
             freed = sum(size for blob, size in blobs.items() if blob not in counted)
             counted.update(blobs)
-            remove = partial(registry.delete, address, repository, digest)
+            remove = partial(api.delete, address, repository, digest)
             yield Item(kind=MANIFESTS, name=f"{address}/{repository}@{digest}", bytes=freed, remove=remove)
 
 
 def old_shared(kept: Kept, address: str, repository: str) -> Iterator[Item]:
     """Records that were shared in this repository, and go here. Raises as old_manifests()."""
-    tags = [shared.tag(task, fingerprint) for task, fingerprint in sorted(kept.going)]
-    for tag in registry.having(address, repository, tags):
-        found = registry.manifest(address, repository, tag)
+    tags = [records.tag(task, fingerprint) for task, fingerprint in sorted(kept.going)]
+    for tag in api.having(address, repository, tags):
+        found = api.manifest(address, repository, tag)
         if found:
-            remove = partial(registry.delete, address, repository, found.digest)
+            remove = partial(api.delete, address, repository, found.digest)
             size = sum(_blobs(found.value).values())
             yield Item(kind=MANIFESTS, name=f"{address}/{repository}:{tag}", bytes=size, remove=remove)
 
@@ -54,14 +54,14 @@ def collect(address: str) -> None:
 
     Not `--delete-untagged`: what is pulled by digest has lost its tag to a newer one.
     """
-    name = local_registry.container_name(address)
+    name = local.container_name(address)
     found = engine.container("local", name)
-    if not local_registry.is_local(address) or not found or not found["State"]["Running"]:
+    if not local.is_local(address) or not found or not found["State"]["Running"]:
         return
     if (found["Config"]["Labels"] or {}).get(engine.LABEL) != "registry":
         return
     with connected("local") as client:
-        code, said = client.containers.get(name).exec_run(list(local_registry.COLLECT))
+        code, said = client.containers.get(name).exec_run(list(local.COLLECT))
     if code:
         raise TandemError(f"{name} frees no space: {str(said)[-500:]}")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipeline import lab, labengine, push
+from pipeline import lab, labengine
 from pipeline.checks import eras
 from pipeline.checks.field import prepared
 from pipeline.checks.launches import NAME
@@ -20,6 +20,7 @@ from pipeline.core.errors import Cancelled, HostError
 from pipeline.core.log import NullLog, wait_until
 from pipeline.host import engine
 from pipeline.lab import Machine
+from pipeline.registry import push
 from pipeline.smoke import SmokeError
 from tests.docker import era_image
 from tests.docker.world_project import served

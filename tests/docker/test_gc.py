@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from pipeline import local_registry, registry, shared
 from pipeline.commands.old_elsewhere import old_elsewhere, remove_all
 from pipeline.commands.old_images import PREFIX, old_images
 from pipeline.commands.old_manifests import old_manifests
 from pipeline.graph.garbage import IMAGES, MANIFESTS, NODES, Kept
 from pipeline.host import engine
+from pipeline.registry import api, local
+from pipeline.registry import records as shared
 from tests import stored
 from tests.docker.test_shared_records import RECORDS
 from tests.docker.world_project import World, served, tidy
@@ -192,7 +193,7 @@ def pushed(world: World, *texts: str) -> list[str]:
 
 def blobs(address: str) -> int:
     """The blobs in a registry of ours that carry data."""
-    container = engine.client().containers.get(local_registry.container_name(address))
+    container = engine.client().containers.get(local.container_name(address))
     chunks, _ = container.get_archive("/var/lib/registry/docker/registry/v2/blobs")
     with tarfile.open(fileobj=io.BytesIO(b"".join(chunks))) as tar:
         return sum(member.name.endswith("/data") for member in tar)
@@ -215,11 +216,11 @@ def test_gc_frees_the_registry_of_what_no_kept_record_claims(shop: World) -> Non
     assert set(found) == {f"{shop.registry}/{repository}@{digest}" for digest in (old, older)}
     # A layer of a tar's 10240 bytes, and the configuration.
     assert all(10240 < size < 11000 for size in found.values())
-    assert registry.having(shop.registry, repository, [old, older, new]) == (old, older, new)
+    assert api.having(shop.registry, repository, [old, older, new]) == (old, older, new)
     done = shop.doit("gc", "--yes", "--keep", "1")
     assert (done.code, done.err) == (0, "")
-    assert registry.having(shop.registry, repository, [old, older, new]) == (new,)
-    assert registry.missing(shop.registry, repository, new) == ()
+    assert api.having(shop.registry, repository, [old, older, new]) == (new,)
+    assert api.missing(shop.registry, repository, new) == ()
     assert before - blobs(shop.registry) == 2 * 3
     assert shop.ran("push") == []
     assert shop.doit("gc", "--yes", "--keep", "1").out == "nothing to remove\n"
@@ -230,7 +231,7 @@ def test_gc_leaves_what_another_checkout_pushed_in_the_registry(shop: World) -> 
     theirs = pushed(other, "theirs")
     pushed(shop, "mine", "newer")
     assert shop.doit("gc", "--yes", "--keep", "1").code == 0
-    assert registry.having(shop.registry, f"tandem/{shop.name}", theirs) == tuple(theirs)
+    assert api.having(shop.registry, f"tandem/{shop.name}", theirs) == tuple(theirs)
 
 
 def test_a_manifest_and_an_image_that_a_container_uses_stay_everywhere(shop: World) -> None:
@@ -264,14 +265,14 @@ def test_gc_takes_back_the_shared_records_of_what_goes_if_it_may_write_them(shop
         shop.ran("build", records="push")
         tags += [shared.tag("build:x", path.stem) for path in shop.records("build:x")]
     old, new = tags[0], next(tag for tag in tags if tag != tags[0])
-    assert registry.having(shop.registry, RECORDS, [old, new]) == (old, new)
+    assert api.having(shop.registry, RECORDS, [old, new]) == (old, new)
     for records, left in (("pull", (old, new)), ("push", (new,))):
         configure(shop, shop.registry, records=records)
         names = [item["name"] for item in answer(shop, "--dry-run")["items"] if item["kind"] == MANIFESTS]
         assert (f"{shop.registry}/{RECORDS}:{old}" in names) == (records == "push")
         if records == "push":
             answer(shop, "--yes")
-        assert registry.having(shop.registry, RECORDS, [old, new]) == left
+        assert api.having(shop.registry, RECORDS, [old, new]) == left
 
 
 def test_gc_goes_on_without_registry_and_nodes_and_says_each_once(world: World) -> None:
@@ -298,7 +299,7 @@ def test_gc_goes_on_without_registry_and_nodes_and_says_each_once(world: World) 
 def test_a_registry_that_forbids_deletion_is_one_note(
     shop: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(local_registry, "CONFIG", local_registry.CONFIG.replace("true", "false"))
+    monkeypatch.setattr(local, "CONFIG", local.CONFIG.replace("true", "false"))
     (strict := tmp_path / "strict").mkdir()
     with served(strict) as (address, image):
         try:
@@ -310,5 +311,5 @@ def test_a_registry_that_forbids_deletion_is_one_note(
             assert remove_all(items, notes) == []
             assert notes == [f"the registry {address} deletes no manifests"]
         finally:
-            local_registry.stop(address, volume=True)
+            local.stop(address, volume=True)
             engine.client().images.remove(image, force=True)

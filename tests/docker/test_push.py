@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import local_registry, push, registry
 from pipeline.core import procs
 from pipeline.core.errors import TandemError
 from pipeline.core.log import NullLog
 from pipeline.host import engine
 from pipeline.lock.service_packages import REGISTRY
+from pipeline.registry import api, local, push
 from tests.ports import free_port
 
 PLATFORM = "linux/arm64"
@@ -24,10 +24,10 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     where = f"127.0.0.1:{free_port()}"
     locked = REGISTRY.read(Path(__file__).parents[2])
     try:
-        local_registry.serve(where, locked, tmp_path_factory.mktemp("registry"), NullLog())
+        local.serve(where, locked, tmp_path_factory.mktemp("registry"), NullLog())
         yield where
     finally:
-        local_registry.stop(where, volume=True)
+        local.stop(where, volume=True)
 
 
 @pytest.fixture
@@ -47,16 +47,16 @@ def image(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
 def test_what_is_pushed_is_there_under_digest_and_tag_and_is_not_pushed_again(address: str, image: str) -> None:
     first, second = NullLog(), NullLog()
     pushed = push.push(image, PLATFORM, address, "tandem/x", "1", first)
-    assert registry.head(address, "tandem/x", "1") == image == pushed.digest
-    assert registry.platforms(address, "tandem/x", image) == (PLATFORM,)
+    assert api.head(address, "tandem/x", "1") == image == pushed.digest
+    assert api.platforms(address, "tandem/x", image) == (PLATFORM,)
     push.push(image, PLATFORM, address, "tandem/x", "1", second)
     assert second.lines == [f"{pushed} is there already"]
 
 
 def test_a_second_registry_call_finds_the_first_one(address: str, tmp_path: Path) -> None:
-    before = engine.container("local", local_registry.container_name(address))["Id"]
-    local_registry.serve(address, REGISTRY.read(Path(__file__).parents[2]), tmp_path, NullLog())
-    assert engine.container("local", local_registry.container_name(address))["Id"] == before
+    before = engine.container("local", local.container_name(address))["Id"]
+    local.serve(address, REGISTRY.read(Path(__file__).parents[2]), tmp_path, NullLog())
+    assert engine.container("local", local.container_name(address))["Id"] == before
 
 
 def test_a_registry_at_another_address_of_the_same_port_is_made_anew_and_keeps_its_images(
@@ -64,14 +64,14 @@ def test_a_registry_at_another_address_of_the_same_port_is_made_anew_and_keeps_i
 ) -> None:
     locked, port, log = REGISTRY.read(Path(__file__).parents[2]), free_port(), NullLog()
     try:
-        local_registry.serve(f"127.0.0.1:{port}", locked, tmp_path, NullLog())
+        local.serve(f"127.0.0.1:{port}", locked, tmp_path, NullLog())
         push.push(image, PLATFORM, f"127.0.0.1:{port}", "tandem/x", "1", NullLog())
-        local_registry.serve(f"127.0.0.2:{port}", locked, tmp_path, log)
-        assert registry.head(f"127.0.0.2:{port}", "tandem/x", "1") == image
-        assert not registry.answers(f"127.0.0.1:{port}")
+        local.serve(f"127.0.0.2:{port}", locked, tmp_path, log)
+        assert api.head(f"127.0.0.2:{port}", "tandem/x", "1") == image
+        assert not api.answers(f"127.0.0.1:{port}")
         assert any("made anew; its volume stays" in line for line in log.lines)
     finally:
-        local_registry.stop(f"127.0.0.2:{port}", volume=True)
+        local.stop(f"127.0.0.2:{port}", volume=True)
 
 
 def test_the_wrong_platform_is_noticed_after_the_push(address: str, image: str) -> None:
@@ -80,7 +80,7 @@ def test_the_wrong_platform_is_noticed_after_the_push(address: str, image: str) 
 
 
 def test_a_registry_that_is_down_is_one_plain_message(image: str) -> None:
-    with pytest.raises(registry.Unreachable, match="no registry answers at 127"):
+    with pytest.raises(api.Unreachable, match="no registry answers at 127"):
         push.push(image, PLATFORM, f"127.0.0.1:{free_port()}", "tandem/x", "1", NullLog())
 
 
@@ -142,7 +142,7 @@ def test_a_server_error_is_tried_again(address: str, image: str) -> None:
         faulty.close()
     assert faulty.faults == 1
     assert [line for line in log.lines if "trying again" in line]
-    assert registry.head(address, "tandem/flaky", "1") == image
+    assert api.head(address, "tandem/flaky", "1") == image
 
 
 def test_a_refusal_is_not_tried_again(address: str, image: str) -> None:

@@ -13,11 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pipeline import claims, push, shared
+from pipeline import claims
 from pipeline.graph.graph import Graph
 from pipeline.graph.seam import said_by_doit, to_doit
 from pipeline.graph.task import Claim, Inputs, Json, Outputs, Run, Task
 from pipeline.host import engine
+from pipeline.registry import push, records
 
 ROOT = Path(__file__).parent
 GRAPH = Graph(ROOT)
@@ -158,7 +159,7 @@ def running(outputs: Outputs) -> tuple[Claim, ...]:
 
 with said_by_doit():
     if RECORDS != "off":
-        GRAPH.share = shared.Shelf(REGISTRY, "tandem/records", may_write=RECORDS == "push")
+        GRAPH.share = records.Shelf(REGISTRY, "tandem/records", may_write=RECORDS == "push")
     GRAPH.add(
         Task(name="lock:x", doc="", inputs=Inputs(files=("in.txt",)), run=lock, world=lambda _: ()),
         Task(

@@ -6,10 +6,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pipeline import local_registry
 from pipeline.core.log import NullLog
 from pipeline.host import engine
 from pipeline.lock.service_packages import REGISTRY
+from pipeline.registry import local
 from tests import stored
 from tests.flow.project import REPOSITORY, Done, Project, own_memory
 from tests.ports import free_port
@@ -74,12 +74,12 @@ def served(scratch: Path) -> Iterator[tuple[str, str]]:
     try:
         yield address, start(address, scratch)
     finally:
-        local_registry.stop(address, volume=True)
+        local.stop(address, volume=True)
 
 
 def start(address: str, scratch: Path) -> str:
     """Start the registry at an address of this machine; returns its image."""
-    return local_registry.serve(address, REGISTRY.read(REPOSITORY), scratch, NullLog())["image"]
+    return local.serve(address, REGISTRY.read(REPOSITORY), scratch, NullLog())["image"]
 
 
 def tidy(name: str) -> None:

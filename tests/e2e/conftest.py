@@ -16,8 +16,8 @@ import yaml
 from docker.errors import ImageNotFound
 
 from pipeline import cluster as clusters
-from pipeline import local_registry
 from pipeline.host import engine
+from pipeline.registry import local as local_registry
 from tests import stored
 from tests.ports import free_port
 

@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 from pipeline import cluster as clusters
-from pipeline import registry
 from pipeline.core.log import NullLog
 from pipeline.host import engine
 from pipeline.lock import lockfile
+from pipeline.registry import api
 from tests import standins
 from tests.docker.test_reader import make
 from tests.e2e.conftest import Project
@@ -112,12 +112,12 @@ def test_every_layer_of_the_base_is_as_it_was(combined: Project) -> None:
     locked = lockfile.read("gb10", combined.root)
     assert locked.reading is not None
     repository, _, digest = locked.base.partition("/")[2].partition("@")
-    base = registry.manifest(combined.registry, repository, digest)
-    made = registry.manifest(combined.registry, "tandem/gb10", combined.record("push:gb10")["digest"])
+    base = api.manifest(combined.registry, repository, digest)
+    made = api.manifest(combined.registry, "tandem/gb10", combined.record("push:gb10")["digest"])
     assert base is not None
     assert made is not None
     (digest,) = (one["digest"] for one in base.value["manifests"] if one["platform"]["architecture"] == "arm64")
-    base = registry.manifest(combined.registry, repository, digest)
+    base = api.manifest(combined.registry, repository, digest)
     assert base is not None
     layers = [layer["digest"] for layer in base.value["layers"]]
     assert [layer["digest"] for layer in made.value["layers"]][: len(layers)] == layers

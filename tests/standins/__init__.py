@@ -18,7 +18,6 @@ from pathlib import Path
 
 import msgspec
 
-from pipeline import push
 from pipeline.config import loader
 from pipeline.config.models import DebianImage
 from pipeline.core.log import Log, step
@@ -27,6 +26,7 @@ from pipeline.image import base, build, wheels
 from pipeline.image.build import Parts
 from pipeline.lock import lock
 from pipeline.lock.lockfile import Lock
+from pipeline.registry import push
 from tests import stored
 from tests.standins import foreign
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline import push, registry
+from pipeline.registry import api, push
 
 REF = "127.0.0.1:5000/tandem/cpu:1"
 
@@ -42,7 +42,7 @@ def test_a_refusal_is_final(said: str) -> None:
 
 def test_a_registry_that_is_down_is_named_as_such() -> None:
     error = push.classify(REF, "Get https://127.0.0.1:5998/v2/: dial tcp 127.0.0.1:5998: connect: connection refused")
-    assert isinstance(error, registry.Unreachable)
+    assert isinstance(error, api.Unreachable)
 
 
 def test_an_https_mismatch_names_the_engine_s_setting() -> None:

@@ -8,10 +8,10 @@ import json
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from pipeline import registry
 from pipeline.core.errors import TandemError
 from pipeline.core.log import Log
-from pipeline.push import Transient, retried
+from pipeline.registry import api
+from pipeline.registry.push import Transient, retried
 
 if TYPE_CHECKING:
     from requests import Response, Session
@@ -42,7 +42,7 @@ class Shelf:
             return None
         try:
             return read(self._address, self._repository, tag(task, fingerprint))
-        except registry.Unreachable as error:
+        except api.Unreachable as error:
             self._silent = True
             log.line(f"no shared results: {error}")
             return None
@@ -64,7 +64,7 @@ def read(address: str, repository: str, name: str) -> bytes | None:
     Raises Unreachable, or TandemError if it is not an artifact of ours, or not of its own digest.
     """
     where = f"{address}/{repository}:{name}"
-    found = registry.manifest(address, repository, name)
+    found = api.manifest(address, repository, name)
     if found is None:
         return None
     try:
@@ -74,7 +74,7 @@ def read(address: str, repository: str, name: str) -> bytes | None:
             raise ValueError(f"{kind} with {size} bytes of {layer['mediaType']}")
     except (LookupError, TypeError, ValueError) as error:
         raise TandemError(f"{where}: not a record: {error}") from error
-    content = registry.blob(address, repository, digest)
+    content = api.blob(address, repository, digest)
     if content is None or _digest(content) != digest:
         raise TandemError(f"{where}: its content is {'gone' if content is None else 'not ' + digest}")
     return content
@@ -99,7 +99,7 @@ def write(address: str, repository: str, name: str, content: bytes, log: Log) ->
         with Session() as session:
             # Straight to the registry, as looks go: no proxy, no .netrc.
             session.trust_env = False
-            session.auth = registry.login(address)
+            session.auth = api.login(address)
             base = f"http://{address}/v2/{repository}"
             for blob in (b"{}", content):
                 _upload(session, base, blob, where)
@@ -128,7 +128,7 @@ def _ask(
     try:
         answer = session.request(method, url, data=data, headers=headers, timeout=WITHIN, allow_redirects=False)
     except RequestException as error:
-        raise registry.Unreachable(f"{where}: the registry does not answer: {error}") from error
+        raise api.Unreachable(f"{where}: the registry does not answer: {error}") from error
     said = f"{where}: the registry says {answer.status_code} {answer.reason} to {method}"
     if answer.status_code >= 500:
         raise Transient(said)

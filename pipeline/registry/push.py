@@ -4,11 +4,11 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pipeline import registry
 from pipeline.core import procs
 from pipeline.core.errors import Cancelled, TandemError
 from pipeline.core.log import Log
 from pipeline.host import engine
+from pipeline.registry import api
 
 TRIES = 5
 HEX = re.compile(r"[0-9a-f]{12,}")
@@ -39,7 +39,7 @@ def push(digest: str, platform: str, address: str, repository: str, tag: str, lo
     Raises TandemError; Unreachable if no registry answers.
     """
     pushed = Pushed(address, repository, digest)
-    if registry.missing(address, repository, digest) == () and registry.head(address, repository, tag) == digest:
+    if api.missing(address, repository, digest) == () and api.head(address, repository, tag) == digest:
         log.line(f"{pushed} is there already")
         return pushed
     reference = f"{address}/{repository}:{tag}"
@@ -58,7 +58,7 @@ def pull(digest: str, platform: str, address: str, repository: str, tag: str, lo
     """
     from docker.errors import DockerException
 
-    if registry.head(address, repository, digest) != digest:
+    if api.head(address, repository, digest) != digest:
         raise TandemError(f"the registry {address} has no {repository}@{digest}")
     log.line(f"pulling {address}/{repository}@{digest} …")
     client = engine.client()
@@ -136,19 +136,17 @@ def classify(reference: str, said: str) -> TandemError:
     if status & {"500", "502", "503", "504"} or any(word in low for word in passing):
         return Transient(f"{reference}: the push failed: {said}")
     if "connection refused" in low or "no such host" in low:
-        return registry.Unreachable(
-            f"{reference}: no registry answers: {said}", hint="`doit registry` starts the local one"
-        )
+        return api.Unreachable(f"{reference}: no registry answers: {said}", hint="`doit registry` starts the local one")
     return TandemError(f"{reference}: the push failed: {said}")
 
 
 def _prove(pushed: Pushed, tag: str, platform: str) -> None:
     for reference in (pushed.digest, tag):
-        found = registry.head(pushed.address, pushed.repository, reference)
+        found = api.head(pushed.address, pushed.repository, reference)
         if found != pushed.digest:
             raise TandemError(
                 f"{pushed.address}/{pushed.repository}:{reference} is {found} after the push of {pushed.digest}"
             )
-    offered = registry.platforms(pushed.address, pushed.repository, pushed.digest)
+    offered = api.platforms(pushed.address, pushed.repository, pushed.digest)
     if offered != (platform,):
         raise TandemError(f"{pushed} offers {', '.join(offered) or 'no platform'} after the push, not {platform}")

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline import registry
 from pipeline.core import procs
 from pipeline.core.errors import TandemError
 from pipeline.core.log import Log, wait_until
@@ -14,6 +13,7 @@ from pipeline.host import engine, needs
 from pipeline.lock import debs
 from pipeline.lock.debs import Deb
 from pipeline.lock.service_packages import REGISTRY
+from pipeline.registry import api
 
 CONFIG = """\
 version: 0.1
@@ -50,7 +50,7 @@ def serve(address: str, locked: Sequence[Deb], scratch: Path, log: Log) -> dict[
     A registry that answers there already is used as it is, whoever started it. Raises TandemError.
     """
     name = container_name(address)
-    if registry.answers(address) and engine.container("local", name) is None:
+    if api.answers(address) and engine.container("local", name) is None:
         log.line(f"a registry that is not ours answers at {address}; it is used as it is")
         return {"container": "", "image": ""}
     if not is_local(address):
@@ -60,7 +60,7 @@ def serve(address: str, locked: Sequence[Deb], scratch: Path, log: Log) -> dict[
         )
     image = _image(locked, scratch, log)
     _start(name, image, address, log)
-    if not wait_until(lambda: registry.answers(address), what="registry", within=60, every=0.2, log=log):
+    if not wait_until(lambda: api.answers(address), what="registry", within=60, every=0.2, log=log):
         raise TandemError(f"the registry does not answer at {address}:\n{_last_words(name)}")
     return {"container": name, "image": image}
 

@@ -1,0 +1,1 @@
+"""The registry's API, the local registry, pushes and shared records."""
