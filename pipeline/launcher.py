@@ -4,14 +4,15 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from pipeline import lab, labengine
 from pipeline.checks import eras
 from pipeline.checks.stations import Endpoint
 from pipeline.config.models import Image
 from pipeline.core import procs
 from pipeline.core.errors import ConfigError
 from pipeline.core.log import Log, step
-from pipeline.lab import Machine
+from pipeline.lab import lab
+from pipeline.lab import machines as labengine
+from pipeline.lab.lab import Machine
 from pipeline.smoke import Smoked
 
 PULL_WITHIN = 1800

@@ -3,7 +3,6 @@
 import shlex
 from typing import Any, ClassVar
 
-from pipeline import lab, labengine
 from pipeline.commands.looking import JSON, Looking, Options, say
 from pipeline.commands.places import chosen, root
 from pipeline.commands.shown import Shown
@@ -12,7 +11,8 @@ from pipeline.core.suggest import nearest
 from pipeline.graph.survey import SCHEMA
 from pipeline.graph.task import Json
 from pipeline.graph.view import table
-from pipeline.lab import Look
+from pipeline.lab import lab, machines
+from pipeline.lab.lab import Look
 
 COLUMNS = ("name", "address", "endpoint", "store", "engine", "state")
 OPTIONS = {"up": ("store", "machines"), "down": (), "ps": ("json",)}
@@ -91,7 +91,7 @@ def _ps(options: Options) -> int:
 def as_json(looks: tuple[Look, ...], path: str) -> Json:
     """What ps --json prints."""
     rows: list[Json] = [dict(zip(COLUMNS, _row(look), strict=True)) for look in looks]
-    return {"schema": SCHEMA, "registry": labengine.REGISTRY, "path": path, "machines": rows}
+    return {"schema": SCHEMA, "registry": machines.REGISTRY, "path": path, "machines": rows}
 
 
 def _row(look: Look) -> tuple[str, ...]:
@@ -106,6 +106,6 @@ def _table(looks: tuple[Look, ...]) -> list[str]:
 def _hints() -> list[str]:
     path = shlex.quote(str(lab.folder_of_ssh(root())))
     return [
-        f"the registry of pipeline.yaml is {labengine.REGISTRY} there",
+        f"the registry of pipeline.yaml is {machines.REGISTRY} there",
         f"for docker and ssh to find them: PATH={path}:$PATH",
     ]

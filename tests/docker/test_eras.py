@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from pipeline import lab, labengine
 from pipeline.checks import eras
 from pipeline.checks.field import prepared
 from pipeline.checks.launches import NAME
@@ -19,7 +18,9 @@ from pipeline.core import procs
 from pipeline.core.errors import Cancelled, HostError
 from pipeline.core.log import NullLog, wait_until
 from pipeline.host import engine
-from pipeline.lab import Machine
+from pipeline.lab import lab
+from pipeline.lab import machines as labengine
+from pipeline.lab.lab import Machine
 from pipeline.registry import push
 from pipeline.smoke import SmokeError
 from tests.docker import era_image

@@ -16,14 +16,16 @@ from typing import Any
 
 import pytest
 
-from pipeline import lab, labengine, labssh
 from pipeline.commands.old_elsewhere import old_elsewhere, remove_all
 from pipeline.core import procs
 from pipeline.core.errors import TandemError
 from pipeline.core.log import NullLog, wait_until
 from pipeline.graph.garbage import NODES, Kept
 from pipeline.host import engine
-from pipeline.lab import Machine
+from pipeline.lab import lab
+from pipeline.lab import machines as labengine
+from pipeline.lab import ssh as labssh
+from pipeline.lab.lab import Machine
 from tests import stored
 from tests.docker.world_project import served
 from tests.flow.project import REPOSITORY

@@ -16,7 +16,7 @@ from pipeline.foreign.combinations import Tried
 from pipeline.foreign.comparison import Side
 from pipeline.foreign.facts import Inside, Interpreter, Reading
 from pipeline.host.engine import LABEL
-from pipeline.lab import Look, Machine
+from pipeline.lab.lab import Look, Machine
 from tests.flow.looking_project import Looking
 from tests.flow.project import REPOSITORY, ended, wait_for
 

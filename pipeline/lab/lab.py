@@ -18,13 +18,15 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from pipeline import labengine, labimage, labssh
 from pipeline.config import loader
 from pipeline.core import procs
 from pipeline.core.errors import BusyError, Cancelled, ConfigError, HostError, TandemError
 from pipeline.core.log import Log, announce, step, wait_until
 from pipeline.host import engine
-from pipeline.labengine import REGISTRY, STORES, Plan, Seen
+from pipeline.lab import machine_image
+from pipeline.lab import machines as labengine
+from pipeline.lab import ssh as labssh
+from pipeline.lab.machines import REGISTRY, STORES, Plan, Seen
 from pipeline.lock.service_packages import LAB
 
 MOST, USUAL_COUNT = 9, 2
@@ -179,7 +181,7 @@ def _up(root: Path, log: Log, store: str, count: int, registry: str) -> tuple[Ma
 def _planned(root: Path, seen: Sequence[Seen], store: str, count: int) -> Plan:
     stores = {one.store for one in seen}
     kept = stores.pop() if len(stores) == 1 else STORES[0]
-    return Plan(store=store or kept, image=labimage.tag(LAB.read(root)), count=count or _size(seen) or USUAL_COUNT)
+    return Plan(store=store or kept, image=machine_image.tag(LAB.read(root)), count=count or _size(seen) or USUAL_COUNT)
 
 
 def _size(seen: Sequence[Seen]) -> int:
@@ -203,7 +205,7 @@ def _start(root: Path, plan: Plan, log: Log) -> None:
     lab = identity(root)
     with tempfile.TemporaryDirectory(prefix="tandem-lab-") as folder, _refused():
         scratch = Path(folder)
-        labimage.make(LAB.read(root), scratch, log)
+        machine_image.make(LAB.read(root), scratch, log)
         key = labssh.make_key(labssh.folder(root))
         with step(log, f"{plan.count} machine{'s' * (plan.count > 1)} with the image store {plan.store}"):
             client = engine.client()

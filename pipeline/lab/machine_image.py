@@ -17,7 +17,7 @@ from pipeline.lock.debs import Deb
 from pipeline.lock.service_packages import LAB
 
 REPOSITORY = "tandem/lab"
-PROBES = Path(__file__).parent / "probes" / "lab"
+PROBES = Path(__file__).parents[1] / "probes" / "lab"
 OURS = "etc/tandem"
 USUAL = 20  # seconds that the engine takes for it
 FILES = {

@@ -10,7 +10,7 @@ from pipeline.core import tar
 from pipeline.core.log import Log
 from pipeline.host import engine
 from pipeline.host.engine import LABEL
-from pipeline.labimage import OURS
+from pipeline.lab.machine_image import OURS
 
 if TYPE_CHECKING:
     from docker import DockerClient
