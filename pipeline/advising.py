@@ -10,8 +10,6 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from pipeline.checks import answers
-from pipeline.checks.boxes import Box, BoxError, Yard, sweep
 from pipeline.config.models import Additions
 from pipeline.core import procs
 from pipeline.core.errors import ConfigError, HostError, TandemError
@@ -21,7 +19,9 @@ from pipeline.foreign.combinations import Later, Tried
 from pipeline.foreign.comparison import Running, Side, foremost
 from pipeline.host import engine
 from pipeline.lock import additions, alternatives, resolver
-from pipeline.smoke import MACHINES, USUAL, WITHIN
+from pipeline.smoke import probe
+from pipeline.smoke.containers import Box, BoxError, Yard, sweep
+from pipeline.smoke.smoke import MACHINES, USUAL, WITHIN
 
 LOADED = 8  # architectures that are loaded, besides the listing of all
 
@@ -142,7 +142,7 @@ def _in_box(yard: Yard, of: Side, architectures: Sequence[str], log: Log) -> Run
 def _running(box: Box, architectures: Sequence[str], emulated: bool, log: Log) -> Running:
     questions = ["models", *(f"registry:{name}" for name in architectures)]
     with ThreadPoolExecutor(1) as pool:
-        job = pool.submit(answers.ask, box, questions, within=WITHIN[emulated], log=log)
+        job = pool.submit(probe.ask, box, questions, within=WITHIN[emulated], log=log)
         begun = time.monotonic()
         try:
             while not job.done():

@@ -23,8 +23,8 @@ def smoke(config: Config, name: str, image: Image) -> Task:
     asked = image.smoke
 
     def run(run: Run) -> Outputs:
-        from pipeline import smoke as stage
         from pipeline.lock import lockfile
+        from pipeline.smoke import smoke as stage
 
         locked = lockfile.read(name, config.root)
         digest = str(run.upstream[f"build:{name}"]["digest"])
@@ -50,7 +50,7 @@ def smoke(config: Config, name: str, image: Image) -> Task:
                 "distributions": list(image.distributions),
             },
             tools=(f"emulator {image.platform}",),
-            code=("pipeline.smoke",),
+            code=("pipeline.smoke.smoke",),
         ),
         needs=(f"lock:{name}", f"build:{name}"),
         run=run,
@@ -65,7 +65,7 @@ def launcher(config: Config, name: str, image: Image) -> Task:
     repository = f"{target.repository}/{name}"
 
     def run(run: Run) -> Outputs:
-        from pipeline import launcher as stage
+        from pipeline.smoke import on_lab as stage
 
         digest = str(run.upstream[f"push:{name}"]["digest"])
         smoked: Any = run.upstream[f"smoke:{name}"]["report"]
@@ -82,7 +82,7 @@ def launcher(config: Config, name: str, image: Image) -> Task:
             files=(*ON_MACHINES, EMULATION),
             params={"workdir": image.workdir},
             tools=(f"emulator {image.platform}",),
-            code=("pipeline.launcher",),
+            code=("pipeline.smoke.on_lab",),
         ),
         needs=(f"lock:{LAB.name}", f"smoke:{name}", f"push:{name}"),
         run=run,
@@ -93,7 +93,7 @@ def launcher(config: Config, name: str, image: Image) -> Task:
 @contextmanager
 def _reported(config: Config, name: str) -> Iterator[dict[str, Json]]:
     """A report to fill in, written to artifacts/smoke/ however the checks end."""
-    from pipeline.smoke import SmokeError
+    from pipeline.smoke.smoke import SmokeError
 
     report: dict[str, Json] = {}
     try:

@@ -218,11 +218,11 @@ def created(name: str, platform: str) -> Iterator[tuple[str, Configuration]]:
     """
     from docker.errors import APIError
 
-    from pipeline.checks import boxes
+    from pipeline.smoke import containers
 
     client = engine.client()
-    boxes.sweep(client, KIND)
-    api, labels = client.api, {engine.LABEL: KIND, boxes.OWNER: boxes.owner()}
+    containers.sweep(client, KIND)
+    api, labels = client.api, {engine.LABEL: KIND, containers.OWNER: containers.owner()}
     options: dict[str, Any] = {"platform": platform, "labels": labels, "use_config_proxy": False}
     try:
         identity, named = api.create_container(name, **options)["Id"], True

@@ -14,7 +14,7 @@ import pytest
 
 from pipeline.config import loader
 from pipeline.host import engine
-from pipeline.smoke import MACHINES
+from pipeline.smoke.smoke import MACHINES
 from tests.docker import smoke_image
 from tests.docker.smoke_image import SITE, dist_info, tar_of
 from tests.ports import free_port

@@ -9,11 +9,6 @@ from typing import Any
 
 import pytest
 
-from pipeline.checks import eras
-from pipeline.checks.field import prepared
-from pipeline.checks.launches import NAME
-from pipeline.checks.stations import Endpoint
-from pipeline.checks.verdict import Outcome, Verdict
 from pipeline.core import procs
 from pipeline.core.errors import Cancelled, HostError
 from pipeline.core.log import NullLog, wait_until
@@ -22,7 +17,12 @@ from pipeline.lab import lab
 from pipeline.lab import machines as labengine
 from pipeline.lab.lab import Machine
 from pipeline.registry import push
-from pipeline.smoke import SmokeError
+from pipeline.smoke import eras
+from pipeline.smoke.era_commands import NAME
+from pipeline.smoke.era_machines import Endpoint
+from pipeline.smoke.era_setup import prepared
+from pipeline.smoke.smoke import SmokeError
+from pipeline.smoke.verdict import Outcome, Verdict
 from tests.docker import era_image
 from tests.docker.world_project import served
 from tests.flow.project import REPOSITORY

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import pytest
 from docker import DockerClient
 
-from pipeline.checks import launcher
-from pipeline.checks.boxes import Yard
 from pipeline.core.log import NullLog
 from pipeline.foreign.facts import Inside, Interpreter, Reading
 from pipeline.foreign.launcher_layer import DIST_PACKAGES, SERVE, Launching, layer
+from pipeline.smoke import launcher
+from pipeline.smoke.containers import Yard
 from tests.docker import era_image
 
 REPOSITORY = "tandem-test-launching"

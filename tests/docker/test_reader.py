@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.checks import boxes
 from pipeline.core import procs
 from pipeline.core.errors import TandemError
 from pipeline.core.log import NullLog
@@ -23,6 +22,7 @@ from pipeline.image import base_paths
 from pipeline.lock.lockfile import Lock
 from pipeline.lock.service_packages import REGISTRY as LOCKED
 from pipeline.registry import api, local
+from pipeline.smoke import containers
 from tests import stored
 from tests.ports import free_port
 from tests.tinyroot import REGISTRY, Root, debian, distribution, script, tar
@@ -71,7 +71,7 @@ def nothing_is_left(address: str) -> Iterator[None]:
     client = engine.client()
     yield
     stored.remove(client, NAME)
-    assert not stored.containers(client, f"{boxes.OWNER}={boxes.owner()}")
+    assert not stored.containers(client, f"{containers.OWNER}={containers.owner()}")
 
 
 def make(folder: Path, name: str, platforms: str = PLATFORM, dockerfile: str = DOCKERFILE, push: bool = True) -> None:
@@ -295,8 +295,8 @@ def test_a_credential_helper_is_asked(
 def test_a_container_that_a_killed_reading_left_is_removed_by_the_next(tmp_path: Path) -> None:
     name = f"127.0.0.1:{free_port()}/{NAME}:1"
     make(tmp_path, name, push=False)
-    space, _, start = boxes.owner().split()
-    gone = {engine.LABEL: pull.KIND, boxes.OWNER: f"{space} 4194304 {start}"}
+    space, _, start = containers.owner().split()
+    gone = {engine.LABEL: pull.KIND, containers.OWNER: f"{space} 4194304 {start}"}
     left = engine.client().containers.create(name, platform=PLATFORM, labels=gone)
     digest = pull.resolve(name, PLATFORM, NullLog())
     pull.read(name, digest, PLATFORM, NullLog())

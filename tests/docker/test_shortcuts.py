@@ -14,9 +14,9 @@ import pytest
 from docker import DockerClient
 from docker.errors import APIError
 
-from pipeline import smoke
 from pipeline.config.models import CombinedImage, DebianBase, DebianImage, Image, ImageBase, Python, Smoke
 from pipeline.core.log import NullLog
+from pipeline.smoke import smoke
 from tests.docker import smoke_image
 from tests.docker.smoke_image import SITE, dist_info
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.checks.launcher import MARK
-from pipeline.checks.node_script import script_faults
 from pipeline.foreign.launcher_layer import SCRIPT
+from pipeline.smoke.launcher import MARK
+from pipeline.smoke.node_script import script_faults
 from tests.flow.project import REPOSITORY
 
 PROBE = REPOSITORY / "pipeline/probes/launcher_facts.sh"

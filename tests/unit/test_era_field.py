@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from pipeline.checks import eras, field
-from pipeline.checks.boxes import Said
-from pipeline.checks.stations import Endpoint, Station
-from pipeline.checks.verdict import Outcome, judge
 from pipeline.core.errors import HostError, TandemError
 from pipeline.core.log import NullLog
+from pipeline.smoke import era_setup, eras
+from pipeline.smoke.containers import Said
+from pipeline.smoke.era_machines import Endpoint, Station
+from pipeline.smoke.verdict import Outcome, judge
 
 STORES = {
     "containerd": 'overlayfs [["driver-type","io.containerd.snapshotter.v1"]]',
@@ -43,29 +43,29 @@ def facts(**changed: Any) -> str:
 def terms(*said: str | Said) -> tuple[Any, list[str]]:
     notes: list[str] = []
     stations = [Told(f"spark-{n}", {"run": answer}) for n, answer in enumerate(said, 1)]
-    return field._terms(stations, [(), ("-e", "X=1")], notes), notes
+    return era_setup._terms(stations, [(), ("-e", "X=1")], notes), notes
 
 
 def test_unlike_image_stores_are_refused_by_name() -> None:
     stations = [Told(f"spark-{n}", {"info": STORES[store]}) for n, store in enumerate(("containerd", "overlay2"), 1)]
     with pytest.raises(HostError, match=r"\(spark-1 containerd, spark-2 overlay2\): no image has the same Id in both"):
-        field._alike(stations)
+        era_setup._alike(stations)
 
 
 @pytest.mark.parametrize("store", STORES)
 def test_like_image_stores_are_taken(store: str) -> None:
-    field._alike([Told("spark-1", {"info": STORES[store]}), Told("spark-2", {"info": STORES[store]})])
+    era_setup._alike([Told("spark-1", {"info": STORES[store]}), Told("spark-2", {"info": STORES[store]})])
 
 
 def test_an_engine_that_does_not_answer_is_named() -> None:
     with pytest.raises(HostError, match="spark-1: its Docker engine does not answer: no route"):
-        field._alike([Told("spark-1", {"info": Said(1, "no route")})])
+        era_setup._alike([Told("spark-1", {"info": Said(1, "no route")})])
 
 
 def test_a_machine_without_the_image_is_named() -> None:
     station = Told("spark-2", {"image inspect": Said(1, "Error: No such image: vllm-node")})
     with pytest.raises(TandemError, match="spark-2 has no image vllm-node: Error: No such image"):
-        field._emulated(station)
+        era_setup._emulated(station)
 
 
 def test_both_machines_are_told_the_head_s_interface_and_devices() -> None:
@@ -80,7 +80,7 @@ def test_both_machines_are_told_the_head_s_interface_and_devices() -> None:
 
 def test_a_missing_rdma_device_has_a_name_all_the_same_and_that_is_said() -> None:
     (head, _), notes = terms(facts(), facts())
-    assert head.ib_if == field.NO_RDMA
+    assert head.ib_if == era_setup.NO_RDMA
     assert any("no RDMA device" in note for note in notes)
 
 
@@ -102,7 +102,7 @@ def test_a_limit_of_files_that_cannot_be_raised_is_lowered_and_said() -> None:
             return Said(125, "error setting rlimits") if "--ulimit" in words else Said(0, facts(nofile=20000))
 
     notes: list[str] = []
-    head, worker = field._terms([Lower("spark-1", {}), Told("spark-2", {"run": facts()})], [(), ()], notes)
+    head, worker = era_setup._terms([Lower("spark-1", {}), Told("spark-2", {"run": facts()})], [(), ()], notes)
     assert (head.nofile, worker.nofile) == (20000, 1048576)
     assert any("--ulimit nofile=1048576 is 20000 on spark-1" in note for note in notes)
 
@@ -116,7 +116,7 @@ def test_two_machines_are_needed() -> None:
     one = Endpoint(name="spark-1", docker=("docker",), address="10.0.0.1", image="i")
     with (
         pytest.raises(HostError, match="two machines, a head and a worker; there are 1"),
-        field.prepared([one], {}, "/workspace/vllm", (), (), NullLog()),
+        era_setup.prepared([one], {}, "/workspace/vllm", (), (), NullLog()),
     ):
         pass
 

@@ -4,9 +4,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
-from pipeline.checks.answers import MARK, ask
-from pipeline.checks.boxes import Box, Said
 from pipeline.core.log import NullLog
+from pipeline.smoke.containers import Box, Said
+from pipeline.smoke.probe import MARK, ask
 
 SEGFAULT = "qemu: uncaught target signal 11 (Segmentation fault) - core dumped"
 

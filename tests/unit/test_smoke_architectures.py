@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.checks import architectures
-from pipeline.checks.answers import Answer
-from pipeline.checks.verdict import Outcome, Verdict
+from pipeline.smoke import architectures
+from pipeline.smoke.probe import Answer
+from pipeline.smoke.verdict import Outcome, Verdict
 
 MAIN, HEADS = "Qwen3_5MoeForConditionalGeneration", "Qwen3_5MoeMTP"
 

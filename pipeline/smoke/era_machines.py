@@ -12,14 +12,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from uuid import uuid4
 
-from pipeline.checks import launches
-from pipeline.checks.boxes import Said
-from pipeline.checks.verdict import ending
 from pipeline.core import procs
 from pipeline.core.errors import Cancelled, HostError, TandemError
 from pipeline.core.log import Log
 from pipeline.core.procs import ProgramError
 from pipeline.host.engine import LABEL
+from pipeline.smoke import era_commands
+from pipeline.smoke.containers import Said
+from pipeline.smoke.verdict import ending
 
 OURS = f"{LABEL}=eras"
 DAY = 86400
@@ -146,10 +146,10 @@ class Station:
             self._log.line(f"{self.endpoint.name}: removed {len(ids)} containers of an earlier run")
         if volumes := self.docker(["volume", "ls", "-q", "--filter", f"label={OURS}"]).text.split():
             self.docker(["volume", "rm", "--force", *volumes])
-        other = self.docker(["ps", "-aq", "--filter", f"name=^/{launches.NAME}$"]).text.split()
+        other = self.docker(["ps", "-aq", "--filter", f"name=^/{era_commands.NAME}$"]).text.split()
         if other:
             raise HostError(
-                f"{self.endpoint.name} has a container {launches.NAME} already, which no check started",
+                f"{self.endpoint.name} has a container {era_commands.NAME} already, which no check started",
                 hint=f"stop that cluster, or `docker rm -f {other[0]}` there",
             )
 

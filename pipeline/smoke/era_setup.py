@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from pipeline.checks.boxes import INSIDE, PROBES
-from pipeline.checks.launches import NOFILE, Terms
-from pipeline.checks.stations import OURS, Endpoint, Fault, Station, last
 from pipeline.config.launcher_contract import PORTS
 from pipeline.core.errors import HostError, TandemError
 from pipeline.core.log import Log
+from pipeline.smoke.containers import INSIDE, PROBES
+from pipeline.smoke.era_commands import NOFILE, Terms
+from pipeline.smoke.era_machines import OURS, Endpoint, Fault, Station, last
 
 CONTAINERD = "io.containerd.snapshotter"
 NO_RDMA = "mlx5_0"

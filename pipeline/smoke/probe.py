@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipeline.checks.boxes import INSIDE, Box, Said
-from pipeline.checks.verdict import Verdict, crash_verdict, emulator_crashed, emulator_speaks, ending
 from pipeline.core.log import Log
+from pipeline.smoke.containers import INSIDE, Box, Said
+from pipeline.smoke.verdict import Verdict, crash_verdict, emulator_crashed, emulator_speaks, ending
 
 MARK = "@@tandem "
 ATTEMPTS = 3

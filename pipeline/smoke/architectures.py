@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pipeline.checks.answers import Answer, crashed
-from pipeline.checks.verdict import Verdict, judge
+from pipeline.smoke.probe import Answer, crashed
+from pipeline.smoke.verdict import Verdict, judge
 
 NAME = "registry"
 # The first release whose registry has them, by how their names begin (princeton-ddss/blackfish#322).

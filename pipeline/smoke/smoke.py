@@ -13,16 +13,16 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from pipeline.checks import launcher, python, ray
-from pipeline.checks.answers import ask
-from pipeline.checks.boxes import BoxError, Yard, sweep
-from pipeline.checks.verdict import Outcome, Verdict
 from pipeline.config.models import Image
 from pipeline.core.errors import ConfigError, HostError, TandemError
 from pipeline.core.log import Log, announce
 from pipeline.host import engine
 from pipeline.image import own_files
 from pipeline.image.installed_tree import normalised
+from pipeline.smoke import launcher, python, ray
+from pipeline.smoke.containers import BoxError, Yard, sweep
+from pipeline.smoke.probe import ask
+from pipeline.smoke.verdict import Outcome, Verdict
 
 if TYPE_CHECKING:
     from docker import DockerClient

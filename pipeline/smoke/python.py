@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline.checks import architectures, consistency
-from pipeline.checks.answers import ATTEMPTS, Answer, crashed
-from pipeline.checks.boxes import INSIDE
-from pipeline.checks.verdict import Verdict, crash_verdict, judge
 from pipeline.config.models import Alias, Image
 from pipeline.image.installed_tree import normalised
+from pipeline.smoke import architectures, consistency
+from pipeline.smoke.containers import INSIDE
+from pipeline.smoke.probe import ATTEMPTS, Answer, crashed
+from pipeline.smoke.verdict import Verdict, crash_verdict, judge
 
 CONFIG = f"{INSIDE}/config"
 VERSIONS = "versions"

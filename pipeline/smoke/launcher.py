@@ -6,14 +6,14 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from pipeline.checks.answers import ATTEMPTS, Answer, crashed
-from pipeline.checks.boxes import INSIDE, Box, BoxError, EngineFailed, Said, Yard
-from pipeline.checks.consistency import REQUIREMENTS
-from pipeline.checks.node_script import script_faults
-from pipeline.checks.python import installed
-from pipeline.checks.verdict import Verdict, crash_verdict, ending, judge
 from pipeline.config.launcher_contract import Fault, by_point
 from pipeline.config.rules import of_a_node
+from pipeline.smoke.consistency import REQUIREMENTS
+from pipeline.smoke.containers import INSIDE, Box, BoxError, EngineFailed, Said, Yard
+from pipeline.smoke.node_script import script_faults
+from pipeline.smoke.probe import ATTEMPTS, Answer, crashed
+from pipeline.smoke.python import installed
+from pipeline.smoke.verdict import Verdict, crash_verdict, ending, judge
 
 NAME = "launcher"
 MARK = "@@fact "

@@ -12,11 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 
-from pipeline.checks.boxes import INSIDE, SECRETS, Box, BoxError, Said, Yard
-from pipeline.checks.verdict import Verdict, crash_verdict, ending, judge
 from pipeline.core import procs
 from pipeline.core.errors import Cancelled
 from pipeline.core.log import Log
+from pipeline.smoke.containers import INSIDE, SECRETS, Box, BoxError, Said, Yard
+from pipeline.smoke.verdict import Verdict, crash_verdict, ending, judge
 
 NAME = "ray"
 ATTEMPTS = 3

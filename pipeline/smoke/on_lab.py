@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from pipeline.checks import eras
-from pipeline.checks.stations import Endpoint
 from pipeline.config.models import Image
 from pipeline.core import procs
 from pipeline.core.errors import ConfigError
@@ -13,7 +11,9 @@ from pipeline.core.log import Log, step
 from pipeline.lab import lab
 from pipeline.lab import machines as labengine
 from pipeline.lab.lab import Machine
-from pipeline.smoke import Smoked
+from pipeline.smoke import eras
+from pipeline.smoke.era_machines import Endpoint
+from pipeline.smoke.smoke import Smoked
 
 PULL_WITHIN = 1800
 

@@ -8,12 +8,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.checks.answers import Answer, crashed
-from pipeline.checks.verdict import Outcome, Verdict
 from pipeline.config.models import Image
 from pipeline.foreign.facts import Inside
 from pipeline.foreign.pip_check import complaints, new
 from pipeline.image.installed_tree import normalised
+from pipeline.smoke.probe import Answer, crashed
+from pipeline.smoke.verdict import Outcome, Verdict
 
 NAME = "consistency"
 REQUIREMENTS = "requirements"

@@ -1,0 +1,1 @@
+"""An image in, a verdict out."""
