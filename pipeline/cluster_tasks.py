@@ -20,7 +20,7 @@ from pipeline.image_tasks import keep, lock_mode
 from pipeline.lock.service_packages import LAB, REGISTRY, Wanted
 
 if TYPE_CHECKING:
-    from pipeline.deploy import Target
+    from pipeline.cluster.deploy import Target
 
 MODEL = "model:tiny"
 PROBES = "pipeline/probes/serve_*.py"
@@ -109,9 +109,9 @@ def _registry(config: Config) -> Task:
 
 def _model(config: Config) -> Task:
     def run(run: Run) -> Outputs:
-        from pipeline import tiny
+        from pipeline.cluster import tiny_model
 
-        made = tiny.make(run.scratch / "tiny")
+        made = tiny_model.make(run.scratch / "tiny")
         keep(run.scratch / "tiny", _tiny(config, made))
         return {"files": dict(made)}
 
@@ -124,7 +124,7 @@ def _model(config: Config) -> Task:
     return Task(
         name=MODEL,
         doc="a tiny Qwen3-MoE model from a seed",
-        inputs=Inputs(code=("pipeline.tiny",)),
+        inputs=Inputs(code=("pipeline.cluster.tiny_model",)),
         run=run,
         world=world,
     )
@@ -134,7 +134,7 @@ def _reference(config: Config, name: str, cluster: Cluster) -> Task:
     build = f"build:{cluster.image}"
 
     def run(run: Run) -> Outputs:
-        from pipeline import deploy
+        from pipeline.cluster import deploy
 
         built = run.upstream[build]
         target = _target(config, name, f"{str(built['tag']).rpartition(':')[0]}@{built['digest']}", run)
@@ -151,7 +151,7 @@ def _reference(config: Config, name: str, cluster: Cluster) -> Task:
                 "accelerators": cluster.accelerators,
             },
             tools=(_emulator(config, cluster),),
-            code=("pipeline.deploy",),
+            code=("pipeline.cluster.deploy",),
         ),
         needs=(build, MODEL),
         run=run,
@@ -164,7 +164,7 @@ def _deploy(config: Config, name: str, cluster: Cluster) -> Task:
     tiny = cluster.serve.model == "tiny"
 
     def run(run: Run) -> Outputs:
-        from pipeline import deploy
+        from pipeline.cluster import deploy
 
         for node in cluster.nodes:
             engine.address(node.endpoint)  # refused now, and not after all else was done
@@ -185,7 +185,7 @@ def _deploy(config: Config, name: str, cluster: Cluster) -> Task:
             files=(PROBES, EMULATION),
             params={"cluster": {**_plain(cluster), "serve": _hidden(cluster.serve)}},
             tools=(_emulator(config, cluster),),
-            code=("pipeline.deploy",),
+            code=("pipeline.cluster.deploy",),
         ),
         needs=(push, *((MODEL, reference) if tiny else ())),
         run=run,
@@ -199,7 +199,7 @@ def _emulator(config: Config, cluster: Cluster) -> str:
 
 def _target(config: Config, name: str, image: str, run: Run) -> "Target":
     """What is to be brought up of a cluster: this image (repository@digest), and the model where it is ours."""
-    from pipeline.deploy import Target
+    from pipeline.cluster.deploy import Target
 
     cluster = config.pipeline.clusters[name]
     model = _tiny(config, run.upstream[MODEL]["files"]) if MODEL in run.upstream else None

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pipeline import cluster as clusters
+from pipeline.cluster import nodes as clusters
 from pipeline.commands.looking import Looking, Options
 from pipeline.commands.places import chosen, named, on_each
 from pipeline.core.errors import Exit

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from queue import SimpleQueue
 from typing import Any, ClassVar
 
-from pipeline import cluster as clusters
-from pipeline.cluster import Found
+from pipeline.cluster import nodes as clusters
+from pipeline.cluster.nodes import Found
 from pipeline.commands.looking import Looking, Options
 from pipeline.commands.places import chosen, connected, named, running
 from pipeline.core.errors import ConfigError, Exit

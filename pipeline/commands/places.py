@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from pipeline import cluster as clusters
-from pipeline.cluster import Found
+from pipeline.cluster import nodes as clusters
+from pipeline.cluster.nodes import Found
 from pipeline.config import loader
 from pipeline.config.models import Node
 from pipeline.config.rules import REFERENCE

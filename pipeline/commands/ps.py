@@ -3,7 +3,7 @@
 import sys
 from typing import Any
 
-from pipeline.cluster import Found
+from pipeline.cluster.nodes import Found
 from pipeline.commands.looking import Looking, Options, say
 from pipeline.commands.places import Meant, chosen, is_node, named, running, strays
 from pipeline.core import http_client

@@ -17,8 +17,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from pipeline import cluster as clusters
-from pipeline import deploy, layout
+from pipeline.cluster import deploy
+from pipeline.cluster import nodes as clusters
+from pipeline.cluster import plan as layout
+from pipeline.cluster.deploy import DeployError, Target
 from pipeline.commands.down import Down
 from pipeline.commands.logs import Logs
 from pipeline.commands.ps import Ps
@@ -26,7 +28,6 @@ from pipeline.config.models import Cluster, Node, Serve
 from pipeline.core import procs
 from pipeline.core.errors import Cancelled
 from pipeline.core.log import NullLog
-from pipeline.deploy import DeployError, Target
 from pipeline.host import engine
 from tests import stored
 from tests.ports import free_port

@@ -21,8 +21,8 @@ from pathlib import Path
 import pytest
 from docker import DockerClient
 
-from pipeline import cluster as clusters
-from pipeline import preflight
+from pipeline.cluster import nodes as clusters
+from pipeline.cluster import preflight
 from pipeline.commands import logs
 from pipeline.commands.down import Down
 from pipeline.commands.logs import Logs
@@ -287,7 +287,7 @@ def test_a_container_that_went_before_it_was_asked_is_a_failure_of_the_command(
 
 def test_a_port_of_roots_is_taken_for_others_only_if_somebody_answers_there(node: Node) -> None:
     def taken(port: int) -> str:
-        code = f"from pipeline import preflight; print(preflight.taken({port}))"
+        code = f"from pipeline.cluster import preflight; print(preflight.taken({port}))"
         without_rights = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", sys.executable, "-c", code]
         return procs.capture(without_rights, cwd=ROOT).strip()
 

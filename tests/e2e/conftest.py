@@ -15,7 +15,7 @@ import pytest
 import yaml
 from docker.errors import ImageNotFound
 
-from pipeline import cluster as clusters
+from pipeline.cluster import nodes as clusters
 from pipeline.host import engine
 from pipeline.registry import local as local_registry
 from tests import stored

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipeline import cluster as clusters
+from pipeline.cluster import nodes as clusters
 from pipeline.core.log import NullLog
 from pipeline.host import engine
 from pipeline.lock import lockfile

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace as changed
 
-from pipeline import cluster as clusters
-from pipeline import deploy, tiny
+from pipeline.cluster import deploy, tiny_model
+from pipeline.cluster import nodes as clusters
+from pipeline.cluster.deploy import DeployError, Target
 from pipeline.config import loader
 from pipeline.core.log import NullLog
-from pipeline.deploy import DeployError, Target
 from pipeline.host import engine
 from tests.e2e.conftest import CLUSTER, Project
 from tests.ports import free_port
@@ -43,7 +43,7 @@ def target(deployed: Project, tmp_path: Path) -> Iterator[Target]:
     loaded = loader.load(deployed.root)
     cluster = loaded.cluster(CLUSTER)
     digest = deployed.record("push:cpu")["digest"]
-    tiny.make(tmp_path / "model")
+    tiny_model.make(tmp_path / "model")
     yield Target(
         name="spoiled",
         cluster=changed(cluster, executor="none", serve=changed(cluster.serve, port=free_port())),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.cluster import Found
+from pipeline.cluster.nodes import Found
 from pipeline.commands import lab, ps
 from pipeline.commands.advising_text import as_json
 from pipeline.foreign import combinations

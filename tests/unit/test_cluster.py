@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from pipeline import cluster as clusters
-from pipeline import layout
+from pipeline.cluster import nodes as clusters
+from pipeline.cluster import plan as layout
 from pipeline.commands import ps
 from pipeline.config.models import Cluster, Node, Serve
 

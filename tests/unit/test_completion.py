@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import completion, deploy, layout
-from pipeline.bringup import BringUp, Failure
-from pipeline.cluster import Found, Nodes
-from pipeline.completion import keys
+from pipeline.cluster import completion, deploy
+from pipeline.cluster import plan as layout
+from pipeline.cluster.completion import keys
+from pipeline.cluster.nodes import Found, Nodes
+from pipeline.cluster.start import BringUp, Failure
 from pipeline.config.models import Cluster, Node, Serve
 from pipeline.core.errors import ConfigError
 from pipeline.core.log import NullLog

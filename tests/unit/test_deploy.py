@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pipeline import bringup, completion, deploy, preflight, triage
+from pipeline.cluster import causes, completion, deploy, preflight, start
 from pipeline.core.errors import HostError, TandemError
 from pipeline.probes import serve_node
 
@@ -75,14 +75,14 @@ def test_ranks_are_read_from_a_nodes_own_log() -> None:
         "INFO rank 1 in world size 2 is assigned as DP rank 0\n"
         "INFO rank 0 in world size 1 is assigned as DP rank 0\n"
     )
-    assert bringup.assigned(log, 2) == (1,)
-    assert bringup.assigned("", 2) == ()
+    assert start.assigned(log, 2) == (1,)
+    assert start.assigned("", 2) == ()
 
 
 def test_the_fabric_probes_answer_is_found_among_other_output() -> None:
     said = '[Gloo] Rank 0 is connected\nTANDEM {"rank": 0, "right": true, "mib_per_s": 12.5}\n'
-    assert bringup.fabric_answer(said) == {"rank": 0, "right": True, "mib_per_s": 12.5}
-    assert bringup.fabric_answer("Traceback") is None
+    assert start.fabric_answer(said) == {"rank": 0, "right": True, "mib_per_s": 12.5}
+    assert start.fabric_answer("Traceback") is None
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_the_fabric_probes_answer_is_found_among_other_output() -> None:
     ],
 )
 def test_a_progress_line_shows_the_message_alone(line: str, wanted: str) -> None:
-    assert bringup.short(line) == wanted
+    assert start.short(line) == wanted
 
 
 def test_a_node_that_fits_is_described() -> None:
@@ -117,7 +117,7 @@ def test_a_node_that_lacks_something_is_refused_with_a_cause_of_the_catalogue(sa
     with pytest.raises(preflight.Refused) as refused:
         preflight.judge(said, 1)
     assert refused.value.cause == cause
-    assert triage.named(cause)
+    assert causes.named(cause)
 
 
 def test_memory_is_counted_for_every_node_of_the_machine() -> None:
@@ -128,7 +128,7 @@ def test_memory_is_counted_for_every_node_of_the_machine() -> None:
 
 
 def test_a_failure_names_step_cause_logs_and_remedy() -> None:
-    cause = triage.named("nofile")
+    cause = causes.named("nofile")
     error = deploy.DeployError("engine", "head ended", cause, Path("artifacts/logs/x"))
     assert str(error) == f"engine: head ended\n{cause.cause}\nlogs: artifacts/logs/x"
     assert error.hint == cause.remedy
@@ -163,7 +163,7 @@ def test_steps_keep_what_was_found() -> None:
 
 
 def test_a_rays_own_reasons_to_start_again_are_known_to_the_node() -> None:
-    found = triage.diagnose([serve_node.TOO_SLOW.join(["The current node ", ""])])
+    found = causes.diagnose([serve_node.TOO_SLOW.join(["The current node ", ""])])
     assert found is not None
     assert found.name == "raylet"
     assert found.again

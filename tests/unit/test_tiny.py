@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import tiny
+from pipeline.cluster import tiny_model
 
 # Pinned: the reference answers in records hold for these bytes.
 WEIGHTS = "b8ef57e94d8333af0b1217ca9726c63fa1333b9718a7b5972e2f2a84a5f0ba1a"
@@ -13,7 +13,7 @@ WEIGHTS = "b8ef57e94d8333af0b1217ca9726c63fa1333b9718a7b5972e2f2a84a5f0ba1a"
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder: Path = tmp_path_factory.mktemp("tiny")
-    tiny.make(folder)
+    tiny_model.make(folder)
     return folder
 
 
@@ -31,11 +31,11 @@ def _tensors(folder: Path) -> dict[str, tuple[list[int], tuple[float, ...]]]:
 
 
 def test_the_weights_are_the_same_bytes_on_every_machine(tmp_path: Path) -> None:
-    assert tiny.make(tmp_path)["model.safetensors"] == WEIGHTS
+    assert tiny_model.make(tmp_path)["model.safetensors"] == WEIGHTS
 
 
 def test_it_names_every_file_that_it_wrote(tmp_path: Path) -> None:
-    assert sorted(tiny.make(tmp_path)) == sorted(file.name for file in tmp_path.iterdir())
+    assert sorted(tiny_model.make(tmp_path)) == sorted(file.name for file in tmp_path.iterdir())
 
 
 def test_the_data_of_the_tensors_lies_gapless_behind_an_aligned_header(model: Path) -> None:
@@ -89,5 +89,5 @@ def test_every_byte_has_a_token(model: Path) -> None:
 
 def test_syllables_lie_in_both_halves_of_the_vocabulary(model: Path) -> None:
     vocabulary = json.loads((model / "tokenizer.json").read_text())["model"]["vocab"]
-    numbers = [vocabulary[syllable] for syllable in tiny.SYLLABLES]
+    numbers = [vocabulary[syllable] for syllable in tiny_model.SYLLABLES]
     assert min(sum(n < 256 for n in numbers), sum(n >= 256 for n in numbers)) > 20

@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from pipeline import triage
+from pipeline.cluster import causes
 
 SAID = {
     "qemu-crash": "qemu: uncaught target signal 11 (Segmentation fault) - core dumped",
@@ -28,53 +28,53 @@ SAID = {
 }
 
 
-@pytest.mark.parametrize("name", [cause.name for cause in triage.CAUSES])
+@pytest.mark.parametrize("name", [cause.name for cause in causes.CAUSES])
 def test_each_cause_is_found_in_what_such_a_node_says(name: str) -> None:
-    found = triage.diagnose(["nothing of note", f"INFO all is well\n{SAID[name]}\nbye"])
+    found = causes.diagnose(["nothing of note", f"INFO all is well\n{SAID[name]}\nbye"])
     assert found is not None
     assert found.name == name
 
 
 def test_every_cause_says_what_to_do() -> None:
-    for cause in (*triage.CAUSES, triage.KILLED, triage.WRONG_ANSWER):
+    for cause in (*causes.CAUSES, causes.KILLED, causes.WRONG_ANSWER):
         assert cause.cause
         assert cause.remedy
         re.compile(cause.said)
 
 
 def test_names_of_causes_are_unique() -> None:
-    names = [cause.name for cause in triage.CAUSES]
+    names = [cause.name for cause in causes.CAUSES]
     assert len(names) == len(set(names))
 
 
 def test_a_healthy_log_has_no_cause() -> None:
-    assert triage.diagnose(["INFO Started server process", "INFO Application startup complete."]) is None
+    assert causes.diagnose(["INFO Started server process", "INFO Application startup complete."]) is None
 
 
 def test_a_warning_about_open_files_is_no_cause() -> None:
     warning = "This can cause fd limit errors like `OSError: [Errno 24] Too many open files`. Consider increasing"
-    assert triage.diagnose([warning]) is None
+    assert causes.diagnose([warning]) is None
 
 
 def test_a_slow_placement_alone_is_no_cause() -> None:
-    assert triage.diagnose(["INFO Waiting for creating a placement group of specs for 10 seconds."]) is None
+    assert causes.diagnose(["INFO Waiting for creating a placement group of specs for 10 seconds."]) is None
 
 
 def test_a_kill_for_lack_of_memory_needs_no_words() -> None:
-    assert triage.diagnose([""], oom_killed=True) is triage.KILLED
-    assert triage.diagnose([""], exit_code=137) is triage.KILLED
+    assert causes.diagnose([""], oom_killed=True) is causes.KILLED
+    assert causes.diagnose([""], exit_code=137) is causes.KILLED
 
 
 def test_the_particular_cause_comes_before_the_general_one() -> None:
     log = "open shm in SHMManager failed\nRuntimeError: Engine core initialization failed."
-    found = triage.diagnose([log])
+    found = causes.diagnose([log])
     assert found is not None
     assert found.name == "shared-memory"
 
 
 def test_last_words_prefer_errors() -> None:
-    assert triage.last_words("fine\nValueError: no\nfine again\n") == "ValueError: no"
+    assert causes.last_words("fine\nValueError: no\nfine again\n") == "ValueError: no"
 
 
 def test_last_words_are_the_last_lines_where_nothing_is_an_error() -> None:
-    assert triage.last_words("one\n\ntwo\nthree\n", 2) == "two\nthree"
+    assert causes.last_words("one\n\ntwo\nthree\n", 2) == "two\nthree"

@@ -30,7 +30,7 @@ AGENT_PORTS = {
 }
 """Said, because for ports that it must find out itself Ray's raylet waits 15 s, a number in its code, and then dies."""
 MASTER_PORT = 29501
-PROBES = Path(__file__).parent / "probes"
+PROBES = Path(__file__).parents[1] / "probes"
 RUNNERS = ("serve_node.py", "serve_fabric.py")
 
 COMMON = {

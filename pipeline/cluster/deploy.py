@@ -13,16 +13,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline import cluster as clusters
-from pipeline import completion, layout, triage
-from pipeline.bringup import BringUp, Failure
+from pipeline.cluster import causes, completion
+from pipeline.cluster import nodes as clusters
+from pipeline.cluster import plan as layout
+from pipeline.cluster.plan import Plan
+from pipeline.cluster.start import BringUp, Failure
 from pipeline.config.models import Cluster, Serve
 from pipeline.config.rules import REFERENCE
 from pipeline.core import procs
 from pipeline.core.errors import Cancelled, TandemError
 from pipeline.core.log import Log, announce, wait_until
 from pipeline.host import engine
-from pipeline.layout import Plan
 
 Json = dict[str, Any]
 ATTEMPTS = 2
@@ -36,7 +37,7 @@ MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 class DeployError(TandemError):
     """A step of the deploy failed; `step` is its name, `cause` the catalogue's name for why, if it has one."""
 
-    def __init__(self, step: str, said: str, cause: triage.Cause | None, logs: Path) -> None:
+    def __init__(self, step: str, said: str, cause: causes.Cause | None, logs: Path) -> None:
         why = f"\n{cause.cause}" if cause else ""
         super().__init__(f"{step}: {said}{why}\nlogs: {logs}", hint=cause.remedy if cause else "the logs say more")
         self.step = step
@@ -207,7 +208,7 @@ def _judge(
         with report.step("verdict", log) as found:
             apart = completion.differences(answer, reference)
             if apart:
-                raise DeployError("verdict", "; ".join(apart), triage.WRONG_ANSWER, logs)
+                raise DeployError("verdict", "; ".join(apart), causes.WRONG_ANSWER, logs)
             tokens = len(answer["tokens"])
             found.append(f"{tokens} tokens as on one rank, within {completion.widest(answer, reference):.1e}")
     return {
@@ -251,10 +252,10 @@ def _answer(nodes: clusters.Nodes, port: int, serve: Serve, logs: Path, log: Log
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _cause(nodes: clusters.Nodes, logs: Path) -> triage.Cause | None:
+def _cause(nodes: clusters.Nodes, logs: Path) -> causes.Cause | None:
     """What the nodes' log files tell of."""
     files = [logs / f"{plan.node}.log" for plan in nodes.plans]
-    return triage.diagnose([file.read_text(errors="replace") for file in files if file.exists()])
+    return causes.diagnose([file.read_text(errors="replace") for file in files if file.exists()])
 
 
 def _node(plan: Plan) -> Json:

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline.cluster import Nodes
+from pipeline.cluster.nodes import Nodes
+from pipeline.cluster.plan import ASSIGNED, Plan
 from pipeline.core.errors import HostError
 from pipeline.host import engine
-from pipeline.layout import ASSIGNED, Plan
 
 # A rank of the tiny model, Ray and the API server, each with its own copy of torch.
 NEEDS_MIB = 2048

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.cluster.plan import ASSIGNED, GO, INSIDE, TOKEN, Plan
 from pipeline.core import tar as archives
 from pipeline.core.errors import HostError, TandemError
 from pipeline.core.log import Log
 from pipeline.host import engine
 from pipeline.host.engine import LABEL
-from pipeline.layout import ASSIGNED, GO, INSIDE, TOKEN, Plan
 
 if TYPE_CHECKING:
     from docker import DockerClient

@@ -15,14 +15,14 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from pipeline import completion, triage
-from pipeline.cluster import Nodes, unpack
+from pipeline.cluster import causes, completion
+from pipeline.cluster.nodes import Nodes, unpack
+from pipeline.cluster.plan import INSIDE, MASTER_PORT, Plan
+from pipeline.cluster.preflight import Refused, preflight
 from pipeline.config.models import Cluster, Serve
 from pipeline.core import http_client, procs
 from pipeline.core.errors import Cancelled
 from pipeline.core.log import Log
-from pipeline.layout import INSIDE, MASTER_PORT, Plan
-from pipeline.preflight import Refused, preflight
 
 RAY_WITHIN = 600.0
 RAY_UP = "tandem: ray is up"
@@ -37,7 +37,7 @@ Step = Callable[[str, Log], AbstractContextManager[list[str]]]
 class Failure(Exception):
     """A step that did not succeed, and the cause that the logs tell of."""
 
-    def __init__(self, step: str, said: str, cause: triage.Cause | None = None) -> None:
+    def __init__(self, step: str, said: str, cause: causes.Cause | None = None) -> None:
         super().__init__(said)
         self.step = step
         self.cause = cause
@@ -132,7 +132,7 @@ class BringUp:
         try:
             return f"{plan.node}: {preflight(self._nodes, plan, side_by_side)}"
         except Refused as refused:
-            raise Failure("preflight", f"{plan.node}: {refused}", triage.named(refused.cause)) from refused
+            raise Failure("preflight", f"{plan.node}: {refused}", causes.named(refused.cause)) from refused
 
     def _start_nodes(self) -> None:
         """Start the containers; with Ray the head first, as the others would only knock in vain."""
@@ -181,7 +181,7 @@ class BringUp:
                 answer = fabric_answer(said)
                 if status != 0 or answer is None:
                     self._watch("fabric")  # a node that is gone is the better reason
-                    raise Failure("fabric", f"{plan.node}: {triage.last_words(said, 3)}", triage.diagnose([said]))
+                    raise Failure("fabric", f"{plan.node}: {causes.last_words(said, 3)}", causes.diagnose([said]))
                 if not answer["right"]:
                     raise Failure("fabric", f"{plan.node}: the sum over all nodes is wrong")
                 found.append(f"{plan.node} {answer['mib_per_s']} MiB/s")
@@ -237,12 +237,12 @@ class BringUp:
             if there.status not in ("created", "running"):
                 time.sleep(EVERY)  # its last lines are still on their way
                 cause = self._diagnose(oom_killed=there.oom_killed, exit_code=there.exit_code)
-                said = self._hidden(triage.last_words(self._text(plan)))
+                said = self._hidden(causes.last_words(self._text(plan)))
                 raise Failure(step, f"{plan.container} ended with status {there.exit_code}:\n{said}", cause)
 
-    def _diagnose(self, *, oom_killed: bool = False, exit_code: int = 0) -> triage.Cause | None:
+    def _diagnose(self, *, oom_killed: bool = False, exit_code: int = 0) -> causes.Cause | None:
         logs = [self._text(plan) for plan in self._plans]
-        return triage.diagnose(logs, oom_killed=oom_killed, exit_code=exit_code)
+        return causes.diagnose(logs, oom_killed=oom_killed, exit_code=exit_code)
 
     def _heard(self, node: str, line: str) -> None:
         with self._writing:

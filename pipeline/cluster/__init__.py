@@ -1,0 +1,1 @@
+"""A pushed image and nodes in; one engine that answers out."""
