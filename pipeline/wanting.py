@@ -11,7 +11,7 @@ from pipeline import tasks
 from pipeline.config import loader
 from pipeline.config.models import CombinedImage
 from pipeline.core.errors import TandemError
-from pipeline.graph.names import resolve
+from pipeline.graph.selection import resolve
 
 WITHOUT = ("lock", "base", "wheels", "model")
 

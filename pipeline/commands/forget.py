@@ -7,8 +7,8 @@ from pipeline.commands.looking import JSON, Looking, Options, say
 from pipeline.core.errors import ConfigError, Exit
 from pipeline.core.files import not_writable
 from pipeline.graph.graph import Graph
-from pipeline.graph.names import resolve
 from pipeline.graph.records import LATEST
+from pipeline.graph.selection import resolve
 from pipeline.graph.survey import SCHEMA
 from pipeline.graph.task import Json
 from pipeline.graph.view import counted

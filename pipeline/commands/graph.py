@@ -11,7 +11,7 @@ from pipeline.commands.looking import JSON, Looking, Options, coloured, say
 from pipeline.core.errors import ConfigError, Exit
 from pipeline.core.files import write_whole
 from pipeline.graph.graph import Graph
-from pipeline.graph.names import resolve
+from pipeline.graph.selection import resolve
 from pipeline.graph.survey import SCHEMA, Seen, running_json, survey
 from pipeline.graph.task import Json
 from pipeline.graph.view import ascii_only, duration, state, tree

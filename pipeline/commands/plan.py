@@ -6,7 +6,7 @@ from pipeline.commands.looking import Looking, Options, coloured, say
 from pipeline.core.errors import Exit
 from pipeline.graph.decide import UNKNOWN, State
 from pipeline.graph.graph import Graph
-from pipeline.graph.names import resolve
+from pipeline.graph.selection import resolve
 from pipeline.graph.survey import SCHEMA, Seen, reasons_json, running_json, survey
 from pipeline.graph.task import Json
 from pipeline.graph.view import STATES, duration, short, table

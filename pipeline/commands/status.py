@@ -5,7 +5,7 @@ import time
 from pipeline.commands.looking import Looking, Options, coloured, say
 from pipeline.core.errors import Exit
 from pipeline.graph.graph import Graph
-from pipeline.graph.names import resolve
+from pipeline.graph.selection import resolve
 from pipeline.graph.survey import SCHEMA, Seen, moment, running_json, survey
 from pipeline.graph.task import Json
 from pipeline.graph.view import age, duration, state, table

@@ -7,7 +7,7 @@ from pipeline.commands.looking import Looking, Options, say
 from pipeline.core.errors import Exit
 from pipeline.graph.decide import Reason, State
 from pipeline.graph.graph import Graph
-from pipeline.graph.names import resolve
+from pipeline.graph.selection import resolve
 from pipeline.graph.survey import SCHEMA, Seen, claims, reasons_json, running_json, survey
 from pipeline.graph.task import Json
 from pipeline.graph.view import counted, duration, short, table

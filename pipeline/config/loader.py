@@ -19,7 +19,7 @@ from pipeline.core.errors import ConfigError
 from pipeline.core.suggest import likely, nearest
 
 if TYPE_CHECKING:
-    from pipeline.graph.stats import StatCache
+    from pipeline.graph.stat_cache import StatCache
 
 _KIND = "yaml 1"
 """What the cache calls a file's value; to be counted up when the same text comes to mean something else."""

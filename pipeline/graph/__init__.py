@@ -1,1 +1,1 @@
-"""The task graph: what decides a result, what was recorded, what the world still holds, and the run."""
+"""What a task is, and whether it is up to date."""

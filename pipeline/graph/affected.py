@@ -10,11 +10,11 @@ from pathlib import Path
 
 from pipeline.core.errors import ConfigError, HostError, TandemError
 from pipeline.core.procs import ProgramError, capture
+from pipeline.graph.code_hash import modules
 from pipeline.graph.decide import changed as differences
 from pipeline.graph.fingerprint import Values, values
 from pipeline.graph.globs import expand
 from pipeline.graph.graph import Graph
-from pipeline.graph.source import modules
 from pipeline.graph.task import Inputs, Json
 
 QUIET = {"GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}

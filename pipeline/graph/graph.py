@@ -8,11 +8,11 @@ from msgspec.structs import replace
 
 from pipeline.core.errors import ConfigError
 from pipeline.core.files import folder_name
+from pipeline.graph.code_hash import PACKAGE
 from pipeline.graph.fingerprint import Surroundings
 from pipeline.graph.records import Records
 from pipeline.graph.sharing import Share
-from pipeline.graph.source import PACKAGE
-from pipeline.graph.stats import StatCache
+from pipeline.graph.stat_cache import StatCache
 from pipeline.graph.task import Inputs, Outputs, Task
 from pipeline.graph.tools import Tools
 from pipeline.graph.world import World

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from pipeline.core.errors import ConfigError, HostError
-from pipeline.graph.stats import StatCache
+from pipeline.graph.stat_cache import StatCache
 
 MISSING = "missing"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from pipeline.core.errors import ConfigError
 from pipeline.core.files import canonical
 from pipeline.graph.globs import expand
-from pipeline.graph.stats import StatCache, is_executable, signature
+from pipeline.graph.stat_cache import StatCache, is_executable, signature
 from pipeline.graph.task import Claim
 
 Check = Callable[[Claim], str | None]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.core.errors import HostError
-from pipeline.graph.stats import StatCache
+from pipeline.graph.stat_cache import StatCache
 from pipeline.graph.tools import by_binary
 
 

@@ -12,7 +12,7 @@ import pytest
 from pipeline.config import loader, rules, yaml_source
 from pipeline.config.models import DebianImage
 from pipeline.core.errors import ConfigError
-from pipeline.graph.stats import StatCache
+from pipeline.graph.stat_cache import StatCache
 
 PIPELINE = """\
 default: local

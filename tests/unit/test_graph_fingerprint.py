@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pipeline.core.errors import ConfigError, HostError, TandemError
 from pipeline.graph.fingerprint import Surroundings, fingerprint, result_digest, upstream, values
-from pipeline.graph.stats import StatCache
+from pipeline.graph.stat_cache import StatCache
 from pipeline.graph.task import Inputs, Json
 from pipeline.graph.tools import Tools
 

@@ -11,14 +11,14 @@ import pytest
 from pipeline.core.errors import BusyError, Cancelled, ConfigError, Exit, HostError, TandemError
 from pipeline.core.locks import hold
 from pipeline.core.log import NullLog
+from pipeline.graph.code_hash import modules
 from pipeline.graph.decide import State, look
 from pipeline.graph.globs import expand
 from pipeline.graph.graph import Graph
 from pipeline.graph.outcome import End, Outcome, exit_code
 from pipeline.graph.output import PlainScreen, clean, spell_progress
 from pipeline.graph.records import Record, Records
-from pipeline.graph.source import modules
-from pipeline.graph.stats import StatCache
+from pipeline.graph.stat_cache import StatCache
 from pipeline.graph.task import Inputs, Task
 
 

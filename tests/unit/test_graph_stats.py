@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.core.errors import ConfigError
-from pipeline.graph.stats import LARGE, StatCache
+from pipeline.graph.stat_cache import LARGE, StatCache
 from pipeline.graph.task import Claim
 from pipeline.graph.world import World, tree_sha256
 

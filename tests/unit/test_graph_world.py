@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.graph import world as worlds
-from pipeline.graph.stats import StatCache
+from pipeline.graph.stat_cache import StatCache
 from pipeline.graph.task import Claim
 from pipeline.graph.world import World
 

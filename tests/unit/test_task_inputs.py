@@ -7,9 +7,9 @@ import pytest
 
 from pipeline import tasks
 from pipeline.config import loader
-from pipeline.graph import source
+from pipeline.graph import code_hash
 from pipeline.graph.globs import expand
-from pipeline.graph.stats import StatCache
+from pipeline.graph.stat_cache import StatCache
 
 ROOT = Path(__file__).parents[2]
 GRAPH = tasks.graph(loader.load(ROOT))
@@ -38,8 +38,8 @@ def test_every_file_that_a_task_names_exists(name: str) -> None:
 
 
 def test_modules_that_are_left_out_of_the_code_that_counts_exist(tmp_path: Path) -> None:
-    named = {*source.SPEAKS_ONLY, *source.ONE_THAT_DECIDES}
+    named = {*code_hash.SPEAKS_ONLY, *code_hash.ONE_THAT_DECIDES}
     assert all(source_file(module).is_file() for module in named)
-    decides = source.ONE_THAT_DECIDES.values()
-    found = {name: source.modules(ROOT, [name], StatCache(tmp_path / "stats.json"))[name] for name in decides}
+    decides = code_hash.ONE_THAT_DECIDES.values()
+    found = {name: code_hash.modules(ROOT, [name], StatCache(tmp_path / "stats.json"))[name] for name in decides}
     assert "missing" not in found.values()

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from pipeline.core.errors import ConfigError
 from pipeline.graph.graph import Graph
-from pipeline.graph.names import resolve
 from pipeline.graph.page import HEIGHT, WIDTH, layout, page
+from pipeline.graph.selection import resolve
 from pipeline.graph.survey import survey
 from pipeline.graph.task import Claim, Inputs, Outputs, Run, Task
 from pipeline.graph.view import age, counted, duration, short, size, state, table, tree

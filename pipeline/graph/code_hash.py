@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from pipeline.core.errors import ConfigError
-from pipeline.graph.stats import StatCache
+from pipeline.graph.stat_cache import StatCache
 
 PACKAGE = "pipeline"
 SPEAKS_ONLY = {"pipeline.core.errors"}
