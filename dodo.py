@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import tasks
-from pipeline.graph.seam import said_by_doit, to_doit
+from pipeline.graph.run.doit_adapter import said_by_doit, to_doit
 
 with said_by_doit():
     GRAPH = tasks.of(Path(__file__).parent)

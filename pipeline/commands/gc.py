@@ -10,7 +10,7 @@ from pipeline.core import scratch
 from pipeline.core.errors import ConfigError, Exit, HostError
 from pipeline.graph.garbage import OUTSIDE, UNFINISHED, Item, one, sort_out
 from pipeline.graph.graph import Graph
-from pipeline.graph.running import Holder, hold_free, holder
+from pipeline.graph.run.holders import Holder, hold_free, holder
 from pipeline.graph.survey import SCHEMA
 from pipeline.graph.task import Json
 from pipeline.graph.view import counted, size, table

@@ -11,8 +11,8 @@ from pipeline.commands.looking import JSON, Looking, Options, say
 from pipeline.core.errors import ConfigError, Exit, TandemError
 from pipeline.core.files import folder_name
 from pipeline.graph.graph import Graph
-from pipeline.graph.output import LATEST, clean
-from pipeline.graph.running import holder
+from pipeline.graph.run.holders import holder
+from pipeline.graph.run.output import LATEST, clean
 from pipeline.graph.selection import resolve
 from pipeline.graph.survey import SCHEMA, moment
 from pipeline.graph.task import Json

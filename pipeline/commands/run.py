@@ -12,12 +12,12 @@ from doit.control import TaskControl
 from pipeline.commands.refusing import parsed, worded
 from pipeline.core.errors import ConfigError, Exit, HostError
 from pipeline.core.locks import timeout
-from pipeline.graph.live import screen
-from pipeline.graph.nodb import NoDB
-from pipeline.graph.outcome import Outcome, exit_code, write_report
-from pipeline.graph.output import Screen
-from pipeline.graph.schedule import Schedule
-from pipeline.graph.seam import graph_of
+from pipeline.graph.run.doit_adapter import graph_of
+from pipeline.graph.run.live import screen
+from pipeline.graph.run.no_db import NoDB
+from pipeline.graph.run.outcome import Outcome, exit_code, write_report
+from pipeline.graph.run.output import Screen
+from pipeline.graph.run.schedule import Schedule
 from pipeline.graph.selection import resolve
 
 SIDE_BY_SIDE = 2

@@ -3,7 +3,7 @@
 import sys
 import time
 
-from pipeline.graph.output import spell_progress
+from pipeline.graph.run.output import spell_progress
 
 EVERY = 5  # seconds between two words of progress, where there is no terminal
 

@@ -8,8 +8,8 @@ from pipeline.core.files import canonical
 from pipeline.graph.decide import Decision, Reason, look
 from pipeline.graph.graph import Graph
 from pipeline.graph.records import Record
-from pipeline.graph.runner import times
-from pipeline.graph.running import Holder, holder
+from pipeline.graph.run.holders import Holder, holder
+from pipeline.graph.run.runner import times
 from pipeline.graph.task import Json, Task
 
 SCHEMA = 1

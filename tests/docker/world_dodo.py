@@ -15,7 +15,7 @@ from typing import Any
 
 from pipeline import claims
 from pipeline.graph.graph import Graph
-from pipeline.graph.seam import said_by_doit, to_doit
+from pipeline.graph.run.doit_adapter import said_by_doit, to_doit
 from pipeline.graph.task import Claim, Inputs, Json, Outputs, Run, Task
 from pipeline.host import engine
 from pipeline.registry import push, records

@@ -17,8 +17,8 @@ import pytest
 from pipeline.core import procs
 from pipeline.core.errors import Cancelled
 from pipeline.core.log import NullLog
-from pipeline.graph import schedule
-from pipeline.graph.output import PlainScreen, TaskLog
+from pipeline.graph.run import schedule
+from pipeline.graph.run.output import PlainScreen, TaskLog
 from pipeline.host import buildkit, install, needs
 from pipeline.host.venv import DOIT
 from tests.flow.project import REPOSITORY, Project, again_until_it_ends, ended, wait_for

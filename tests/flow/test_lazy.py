@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from pipeline.graph.graph import Graph
-from pipeline.graph.outcome import End
-from pipeline.graph.output import PlainScreen
-from pipeline.graph.runner import Runner
+from pipeline.graph.run.outcome import End
+from pipeline.graph.run.output import PlainScreen
+from pipeline.graph.run.runner import Runner
 from pipeline.graph.task import Claim, Inputs, Outputs, Run, Task
 from tests.flow.looking_project import Looking
 

@@ -18,7 +18,7 @@ from typing import Any
 from pipeline.core import errors, procs
 from pipeline.core.log import step
 from pipeline.graph.graph import Graph
-from pipeline.graph.seam import said_by_doit, to_doit
+from pipeline.graph.run.doit_adapter import said_by_doit, to_doit
 from pipeline.graph.task import Claim, Inputs, Outputs, Run, Task
 
 ROOT = Path(__file__).parent

@@ -15,9 +15,9 @@ from pipeline.graph.code_hash import modules
 from pipeline.graph.decide import State, look
 from pipeline.graph.globs import expand
 from pipeline.graph.graph import Graph
-from pipeline.graph.outcome import End, Outcome, exit_code
-from pipeline.graph.output import PlainScreen, clean, spell_progress
 from pipeline.graph.records import Record, Records
+from pipeline.graph.run.outcome import End, Outcome, exit_code
+from pipeline.graph.run.output import PlainScreen, clean, spell_progress
 from pipeline.graph.stat_cache import StatCache
 from pipeline.graph.task import Inputs, Task
 

@@ -6,8 +6,8 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from pipeline.graph.outcome import Outcome
-from pipeline.graph.output import LOUD, NORMAL, QUIET, PlainScreen, Screen, say, verdict
+from pipeline.graph.run.outcome import Outcome
+from pipeline.graph.run.output import LOUD, NORMAL, QUIET, PlainScreen, Screen, say, verdict
 
 if TYPE_CHECKING:
     from rich.live import Live

@@ -19,10 +19,10 @@ from pipeline.core.procs import cancelled
 from pipeline.graph import sharing
 from pipeline.graph.decide import Decision, State, ask_ahead, broken_claims, decide, look
 from pipeline.graph.graph import Graph
-from pipeline.graph.meanwhile import code_of, same_code, unchanged, upstream_is_whole
-from pipeline.graph.outcome import End, Outcome, interrupted_by
-from pipeline.graph.output import Screen, TaskLog
 from pipeline.graph.records import Record
+from pipeline.graph.run.guards import code_of, same_code, unchanged, upstream_is_whole
+from pipeline.graph.run.outcome import End, Outcome, interrupted_by
+from pipeline.graph.run.output import Screen, TaskLog
 from pipeline.graph.task import Outputs, Run, Task
 from pipeline.graph.world import NEVER
 

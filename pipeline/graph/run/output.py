@@ -15,7 +15,7 @@ from typing import Protocol, TextIO
 from pipeline.core.errors import Cancelled, TandemError
 from pipeline.core.files import not_writable, point
 from pipeline.core.procs import cancelled
-from pipeline.graph.outcome import End, Outcome
+from pipeline.graph.run.outcome import End, Outcome
 
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07|[\x00-\x08\x0b-\x1f]")
 WIDEST = 160  # characters of a sign of life; the log has the whole line

@@ -10,9 +10,9 @@ from doit.task import Stream
 from msgspec.structs import replace
 
 from pipeline.core.errors import TandemError
-from pipeline.graph.nodb import NoDB
-from pipeline.graph.outcome import End, Outcome
-from pipeline.graph.output import Screen
+from pipeline.graph.run.no_db import NoDB
+from pipeline.graph.run.outcome import End, Outcome
+from pipeline.graph.run.output import Screen
 
 
 def attempt(task: Any, tasks: Mapping[str, Any], shown: Screen, *, always: bool) -> Outcome:

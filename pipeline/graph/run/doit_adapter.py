@@ -9,8 +9,8 @@ from doit.exceptions import InvalidDodoFile
 from pipeline.core.errors import TandemError
 from pipeline.graph.decide import State, look
 from pipeline.graph.graph import Graph
-from pipeline.graph.output import PlainScreen
-from pipeline.graph.runner import Runner
+from pipeline.graph.run.output import PlainScreen
+from pipeline.graph.run.runner import Runner
 
 GRAPH = "tandem.graph"
 """The key under which a doit task's `meta` holds the graph that it comes from."""

@@ -11,11 +11,11 @@ from typing import Any
 
 from pipeline.core.errors import Exit
 from pipeline.core.procs import SIGNALS, cancel, kill
-from pipeline.graph.outcome import End, Outcome
-from pipeline.graph.output import Screen
-from pipeline.graph.plain import attempt
-from pipeline.graph.runner import Runner
-from pipeline.graph.seam import graph_of
+from pipeline.graph.run.doit_adapter import graph_of
+from pipeline.graph.run.outcome import End, Outcome
+from pipeline.graph.run.output import Screen
+from pipeline.graph.run.plain import attempt
+from pipeline.graph.run.runner import Runner
 
 HOLD_ON = "hold on"
 HEARD_WITHIN = 0.5

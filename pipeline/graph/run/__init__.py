@@ -1,0 +1,1 @@
+"""Doing tasks: the runner, its schedule and what it prints."""
