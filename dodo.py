@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pipeline import tasks
 from pipeline.graph.run.doit_adapter import said_by_doit, to_doit
+from pipeline.tasks import project
 
 with said_by_doit():
-    GRAPH = tasks.of(Path(__file__).parent)
+    GRAPH = project.of(Path(__file__).parent)
 DOIT_CONFIG = {"default_tasks": ["deploy"]}
 Tasks = Iterator[dict[str, Any]]
 

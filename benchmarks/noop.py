@@ -25,7 +25,7 @@ from pipeline.graph.decide import look  # noqa: E402
 from pipeline.image import build  # noqa: E402  # the checkout is not installed
 from pipeline.image.build import Parts  # noqa: E402
 from pipeline.lock import lockfile  # noqa: E402  # the checkout is not installed
-from pipeline.tasks import graph  # noqa: E402
+from pipeline.tasks.project import graph  # noqa: E402
 
 DOIT = (sys.executable, "-m", "doit")
 

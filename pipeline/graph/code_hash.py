@@ -28,7 +28,7 @@ ONE_THAT_DECIDES = {"pipeline.core.log": "pipeline.core.log:wait_until"}
 def modules(root: Path, names: Iterable[str], cache: StatCache) -> dict[str, str]:
     """Every module that the named ones consist of, with the hash of its source; "missing" for one that is not there.
 
-    A name such as "pipeline.tasks:build" is one function, with what it uses of its own module and nothing else.
+    A name such as "pipeline.tasks.project:build" is one function, with what it uses of its own module and nothing else.
     Raises ConfigError for source that cannot be parsed, OSError for source that cannot be read.
     """
     found: dict[str, str] = {}

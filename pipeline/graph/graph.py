@@ -96,7 +96,7 @@ class Graph:
 
 
 def _own_code(run: Any) -> tuple[str, ...]:
-    """The function of ours in which a task's own is written, as in "pipeline.image_tasks:_build"."""
+    """The function of ours in which a task's own is written, as in "pipeline.tasks.images:_build"."""
     module = getattr(run, "__module__", "")
     outermost = getattr(run, "__qualname__", "").partition(".")[0]
     return (f"{module}:{outermost}",) if module.startswith(f"{PACKAGE}.") and outermost else ()

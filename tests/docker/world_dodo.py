@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pipeline import claims
 from pipeline.graph.graph import Graph
 from pipeline.graph.run.doit_adapter import said_by_doit, to_doit
 from pipeline.graph.task import Claim, Inputs, Json, Outputs, Run, Task
 from pipeline.host import engine
 from pipeline.registry import push, records
+from pipeline.tasks import claims
 
 ROOT = Path(__file__).parent
 GRAPH = Graph(ROOT)

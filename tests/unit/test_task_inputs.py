@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import tasks
 from pipeline.config import loader
 from pipeline.graph import code_hash
 from pipeline.graph.globs import expand
 from pipeline.graph.stat_cache import StatCache
+from pipeline.tasks import project
 
 ROOT = Path(__file__).parents[2]
-GRAPH = tasks.graph(loader.load(ROOT))
+GRAPH = project.graph(loader.load(ROOT))
 
 
 def source_file(module: str) -> Path:

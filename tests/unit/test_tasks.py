@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from pipeline import image_tasks, tasks
 from pipeline.config import loader
 from pipeline.config.loader import Config
 from pipeline.config.models import Pipeline
-from pipeline.wanting import engine_wanted
+from pipeline.tasks import images, project
+from pipeline.tasks.needs_engine import engine_wanted
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,7 +25,7 @@ def loaded(default: str, image: str) -> Config:
 
 @pytest.mark.parametrize(("default", "image"), [("local", "cpu"), ("local", "gb10"), ("gb10", "cpu"), ("lab", "cpu")])
 def test_a_bare_kind_means_the_default_cluster_or_its_image_whatever_they_are_called(default: str, image: str) -> None:
-    means = tasks.graph(loaded(default, image)).defaults
+    means = project.graph(loaded(default, image)).defaults
     of_image = {kind: f"{kind}:{image}" for kind in ("lock", "base", "wheels", "build", "smoke", "push")}
     assert means == {**of_image, "reference": f"reference:{default}", "deploy": f"deploy:{default}"}
 
@@ -62,13 +62,13 @@ def test_in_ci_locks_are_frozen_unless_told_otherwise(
         monkeypatch.delenv(name, raising=False)
     for name, value in env.items():
         monkeypatch.setenv(name, value)
-    assert image_tasks.lock_mode() == mode
+    assert images.lock_mode() == mode
 
 
 def test_every_task_of_the_project_counts_the_function_that_runs_it() -> None:
-    graph = tasks.graph(loader.load(ROOT))
+    graph = project.graph(loader.load(ROOT))
     for name, task in graph.tasks.items():
-        own = [code for code in task.inputs.code if code.partition(":")[0].endswith("_tasks")]
+        own = [code for code in task.inputs.code if code.startswith("pipeline.tasks.")]
         assert len(own) == 1, name
 
 
@@ -79,6 +79,6 @@ def test_a_result_is_kept_on_another_disk_too(tmp_path: Path) -> None:
             made = Path(other) / "scratch" / "made"
             made.mkdir(parents=True)
             (made / "file").write_text(content)
-            image_tasks.keep(made, tmp_path / "kept" / "place")
+            images.keep(made, tmp_path / "kept" / "place")
             assert (tmp_path / "kept" / "place" / "file").read_text() == content
             assert [path.name for path in (tmp_path / "kept").iterdir()] == ["place"]

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pipeline import claims
-from pipeline.check_tasks import EMULATION
 from pipeline.config.loader import Config
 from pipeline.config.models import Cluster, Serve
 from pipeline.config.rules import REFERENCE
 from pipeline.core.errors import TandemError
 from pipeline.graph.task import Claim, Inputs, Json, Outputs, Run, Task
 from pipeline.host import engine
-from pipeline.image_tasks import keep, lock_mode
 from pipeline.lock.service_packages import LAB, REGISTRY, Wanted
+from pipeline.tasks import claims
+from pipeline.tasks.checks import EMULATION
+from pipeline.tasks.images import keep, lock_mode
 
 if TYPE_CHECKING:
     from pipeline.cluster.deploy import Target

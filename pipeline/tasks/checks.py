@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from pipeline import claims
 from pipeline.config.loader import Config
 from pipeline.config.models import Image
 from pipeline.graph.task import Inputs, Json, Outputs, Run, Task
 from pipeline.lock.service_packages import LAB
+from pipeline.tasks import claims
 
 PROBES = ("pipeline/probes/python_facts.py", "pipeline/probes/launcher_facts.sh")
 # Not the image store of the machines: that of a lab that is up is known by looking only, which fingerprints do not.

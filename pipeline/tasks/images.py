@@ -6,12 +6,12 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from pipeline import check_tasks, claims
 from pipeline.config.loader import Config
 from pipeline.config.models import CombinedImage, Image
 from pipeline.graph.task import Claim, Inputs, Json, Outputs, Run, Task
 from pipeline.host import engine
 from pipeline.lock.request import files, request
+from pipeline.tasks import checks, claims
 
 COMPILER = "pipeline/probes/bytecode.py"
 NODE_SCRIPT = "dockerfiles/cpu/files/workspace/vllm/run-cluster-node.sh"
@@ -24,10 +24,10 @@ def tasks(config: Config, name: str, image: Image) -> Iterator[Task]:
     yield _underlay(config, name) if combined else _base(config, name)
     yield _wheels(config, name, combined=combined)
     yield _build(config, name, image)
-    yield check_tasks.smoke(config, name, image)
+    yield checks.smoke(config, name, image)
     yield _push(config, name, image)
     if image.smoke.launcher:
-        yield check_tasks.launcher(config, name, image)
+        yield checks.launcher(config, name, image)
 
 
 def lock_mode() -> str:

@@ -1,4 +1,4 @@
-"""Whether a command's tasks need an engine at all: `python -m pipeline.wanting WORD …` ends with 0 if one does.
+"""Whether a command's tasks need an engine: `python -m pipeline.tasks.needs_engine WORD …` ends with 0 if one does.
 
 doitw asks it before the machine is set up, for words that may do without: locks, roots and wheels made from packages.
 """
@@ -7,11 +7,11 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from pipeline import tasks
 from pipeline.config import loader
 from pipeline.config.models import CombinedImage
 from pipeline.core.errors import TandemError
 from pipeline.graph.selection import resolve
+from pipeline.tasks import project
 
 WITHOUT = ("lock", "base", "wheels", "model")
 
@@ -19,7 +19,7 @@ WITHOUT = ("lock", "base", "wheels", "model")
 def engine_wanted(root: Path, words: Iterable[str]) -> bool:
     """Whether any of these tasks, or what they need, is more than downloads and files. Raises ConfigError."""
     loaded = loader.load(root)
-    graph = tasks.graph(loaded)
+    graph = project.graph(loaded)
     for task in graph.order(resolve(graph, words)):
         kind, _, name = task.partition(":")
         if kind not in WITHOUT or isinstance(loaded.images.get(name), CombinedImage):

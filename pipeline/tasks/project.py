@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
-from pipeline import claims, cluster_tasks, image_tasks
 from pipeline.config import loader as reader
 from pipeline.config.loader import Config
 from pipeline.core.errors import HostError
@@ -14,6 +13,7 @@ from pipeline.graph.graph import Graph
 from pipeline.graph.task import Task
 from pipeline.graph.tools import by_binary
 from pipeline.host import engine, needs
+from pipeline.tasks import claims, clusters, images
 
 
 def of(root: Path) -> Graph:
@@ -38,10 +38,10 @@ def _filled(made: Graph, config: Config) -> Graph:
         made.share = records.Shelf(target.address, f"{target.repository}/records", may_write=may_write)
     default = config.pipeline.default
     for name, image in config.images.items():
-        _add(made, image_tasks.tasks(config, name, image), name, default=config.cluster(default).image)
-    made.add(*cluster_tasks.shared(config))
+        _add(made, images.tasks(config, name, image), name, default=config.cluster(default).image)
+    made.add(*clusters.shared(config))
     for name, cluster in config.pipeline.clusters.items():
-        _add(made, cluster_tasks.tasks(config, name, cluster), name, default=default)
+        _add(made, clusters.tasks(config, name, cluster), name, default=default)
     made.configuration = Configuration(paths=(reader.PIPELINE, reader.LOCAL, reader.IMAGES), graph=of)
     return made
 

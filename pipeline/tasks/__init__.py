@@ -1,0 +1,1 @@
+"""The seam between graph and stages: every task of the project."""
