@@ -1,1 +1,1 @@
-"""Commands of doit: plugins, named in pyproject.toml."""
+"""doit's plugin commands, and what they print."""

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pipeline.commands.advising_text import as_json, as_text
-from pipeline.commands.looking import JSON, Looking, Options, say
-from pipeline.commands.places import chosen, root
-from pipeline.commands.shown import Shown
-from pipeline.commands.writing import created, rewritten
+from pipeline.commands.advise_text import as_json, as_text
+from pipeline.commands.advise_write import created, rewritten
+from pipeline.commands.base import JSON, Looking, Options, say
+from pipeline.commands.clusters import chosen, root
+from pipeline.commands.progress import Shown
 from pipeline.config import image_yaml, loader
 from pipeline.config.loader import Config
 from pipeline.config.models import Additions, Combine, CombinedImage
@@ -118,14 +118,14 @@ class Advise(Looking):
 def _looked(
     asked: Asked, options: Options, here: Path, log: Steps
 ) -> tuple[Side, Side, tuple[str, ...], tuple[Combination, ...]]:
-    from pipeline import advising
+    from pipeline.commands import advise_inputs
 
     image, both = asked.image, asked.sides
-    model = advising.side(both.model_from, image.platform, here, log)
-    cluster = advising.side(both.cluster_from, image.platform, here, log)
+    model = advise_inputs.side(both.model_from, image.platform, here, log)
+    cluster = advise_inputs.side(both.cluster_from, image.platform, here, log)
     architectures = comparison.wanted(model, cluster, image.smoke.architectures)
     if not options["quick"] and model.vllm is not None:
-        model = advising.with_registry(model, architectures, here, log)
+        model = advise_inputs.with_registry(model, architectures, here, log)
         architectures = comparison.wanted(model, cluster, image.smoke.architectures)
     if not architectures and not model.knows:
         raise TandemError(
@@ -133,8 +133,10 @@ def _looked(
             hint="use an image that knows the model, or say what is wanted by --architecture CLASS",
         )
     bases = {side.reference: side for side in (cluster, model) if not comparison.unusable(side, architectures)}
-    tried = {name: advising.tried(side, _additions(asked, side), asked.origin, log) for name, side in bases.items()}
-    later = None if options["quick"] else advising.later(model, cluster, log)
+    tried = {
+        name: advise_inputs.tried(side, _additions(asked, side), asked.origin, log) for name, side in bases.items()
+    }
+    later = None if options["quick"] else advise_inputs.later(model, cluster, log)
     return (
         model,
         cluster,

@@ -2,12 +2,12 @@
 
 from typing import Any, ClassVar
 
-from pipeline.commands.looking import JSON, Looking, Options, none_of, say
+from pipeline.commands.base import JSON, Looking, Options, none_of, say
+from pipeline.commands.survey import SCHEMA
+from pipeline.commands.text import counted, table
 from pipeline.core.errors import Exit
 from pipeline.graph.graph import Graph
-from pipeline.graph.survey import SCHEMA
 from pipeline.graph.task import Json
-from pipeline.graph.view import counted, table
 
 FEW = 3
 

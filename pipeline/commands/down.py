@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pipeline.cluster import nodes as clusters
-from pipeline.commands.looking import Looking, Options
-from pipeline.commands.places import chosen, named, on_each
+from pipeline.commands.base import Looking, Options
+from pipeline.commands.clusters import chosen, named, on_each
 from pipeline.core.errors import Exit
 
 if TYPE_CHECKING:

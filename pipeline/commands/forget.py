@@ -3,15 +3,15 @@
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pipeline.commands.looking import JSON, Looking, Options, say
+from pipeline.commands.base import JSON, Looking, Options, say
+from pipeline.commands.survey import SCHEMA
+from pipeline.commands.text import counted
 from pipeline.core.errors import ConfigError, Exit
 from pipeline.core.files import not_writable
 from pipeline.graph.graph import Graph
 from pipeline.graph.records import LATEST
 from pipeline.graph.selection import resolve
-from pipeline.graph.survey import SCHEMA
 from pipeline.graph.task import Json
-from pipeline.graph.view import counted
 
 
 class Forget(Looking):

@@ -5,15 +5,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from pipeline.commands.looking import JSON, Looking, Options, none_of, say
+from pipeline.commands.base import JSON, Looking, Options, none_of, say
+from pipeline.commands.survey import SCHEMA
+from pipeline.commands.text import counted, size, table
 from pipeline.core import scratch
 from pipeline.core.errors import ConfigError, Exit, HostError
 from pipeline.graph.garbage import OUTSIDE, UNFINISHED, Item, one, sort_out
 from pipeline.graph.graph import Graph
 from pipeline.graph.run.holders import Holder, hold_free, holder
-from pipeline.graph.survey import SCHEMA
 from pipeline.graph.task import Json
-from pipeline.graph.view import counted, size, table
 
 KEEP = 3
 
@@ -93,8 +93,8 @@ def _find(graph: Graph, keep: int, busy: Mapping[str, Holder]) -> Found:
         notes.append("while a task is running, artifacts, images and the registry are left alone")
         return Found(items=items, notes=notes)
     # Only here: no other part of this command needs an engine.
-    from pipeline.commands.old_elsewhere import old_elsewhere
-    from pipeline.commands.old_images import old_images
+    from pipeline.commands.gc_elsewhere import old_elsewhere
+    from pipeline.commands.gc_images import old_images
 
     try:
         items += old_images(kept)
@@ -110,7 +110,7 @@ def _remove(graph: Graph, keep: int, shown: Found) -> list[Item]:
     with hold_free(graph, graph.tasks) as busy:
         now = {(item.kind, item.name): item for item in _find(graph, keep, busy).items}
         agreed = [now[item.kind, item.name] for item in shown.items if (item.kind, item.name) in now]
-        from pipeline.commands.old_elsewhere import remove_all
+        from pipeline.commands.gc_elsewhere import remove_all
 
         # Records last: without them nobody would know any more whose the images are.
         return remove_all(agreed[::-1], shown.notes)

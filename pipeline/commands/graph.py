@@ -7,14 +7,14 @@ from typing import Any, ClassVar
 
 from doit import loader
 
-from pipeline.commands.looking import JSON, Looking, Options, coloured, say
+from pipeline.commands.base import JSON, Looking, Options, coloured, say
+from pipeline.commands.survey import SCHEMA, Seen, running_json, survey
+from pipeline.commands.text import ascii_only, duration, state, tree
 from pipeline.core.errors import ConfigError, Exit
 from pipeline.core.files import write_whole
 from pipeline.graph.graph import Graph
 from pipeline.graph.selection import resolve
-from pipeline.graph.survey import SCHEMA, Seen, running_json, survey
 from pipeline.graph.task import Json
-from pipeline.graph.view import ascii_only, duration, state, tree
 
 
 class GraphView(Looking):
@@ -33,7 +33,7 @@ class GraphView(Looking):
         """Print the tree, or write the page."""
         found = survey(graph, resolve(graph, words))
         if options["html"]:
-            from pipeline.graph.page import page
+            from pipeline.commands.graph_html import page
 
             file = _where(options["html"])
             write_whole(file, page(found, title=graph.root.resolve().name), sync=False)

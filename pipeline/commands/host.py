@@ -2,9 +2,9 @@
 
 from msgspec.structs import asdict
 
-from pipeline.commands.looking import Looking, Options, none_of, say
+from pipeline.commands.base import Looking, Options, none_of, say
+from pipeline.commands.survey import SCHEMA
 from pipeline.core.errors import Exit
-from pipeline.graph.survey import SCHEMA
 from pipeline.host import needs as host
 
 

@@ -3,14 +3,14 @@
 import shlex
 from typing import Any, ClassVar
 
-from pipeline.commands.looking import JSON, Looking, Options, say
-from pipeline.commands.places import chosen, root
-from pipeline.commands.shown import Shown
+from pipeline.commands.base import JSON, Looking, Options, say
+from pipeline.commands.clusters import chosen, root
+from pipeline.commands.progress import Shown
+from pipeline.commands.survey import SCHEMA
+from pipeline.commands.text import table
 from pipeline.core.errors import ConfigError, Exit
 from pipeline.core.suggest import nearest
-from pipeline.graph.survey import SCHEMA
 from pipeline.graph.task import Json
-from pipeline.graph.view import table
 from pipeline.lab import lab, machines
 from pipeline.lab.lab import Look
 

@@ -7,16 +7,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pipeline.commands.looking import JSON, Looking, Options, say
+from pipeline.commands.base import JSON, Looking, Options, say
+from pipeline.commands.survey import SCHEMA, moment
+from pipeline.commands.text import age, size, table
 from pipeline.core.errors import ConfigError, Exit, TandemError
 from pipeline.core.files import folder_name
 from pipeline.graph.graph import Graph
 from pipeline.graph.run.holders import holder
 from pipeline.graph.run.output import LATEST, clean
 from pipeline.graph.selection import resolve
-from pipeline.graph.survey import SCHEMA, moment
 from pipeline.graph.task import Json
-from pipeline.graph.view import age, size, table
 
 EVERY = 0.1
 CALM = 5

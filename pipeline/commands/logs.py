@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from pipeline.cluster import nodes as clusters
 from pipeline.cluster.nodes import Found
-from pipeline.commands.looking import Looking, Options
-from pipeline.commands.places import chosen, connected, named, running
+from pipeline.commands.base import Looking, Options
+from pipeline.commands.clusters import chosen, connected, named, running
 from pipeline.core.errors import ConfigError, Exit
 from pipeline.core.suggest import nearest
 

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable
 
-from pipeline.commands.looking import Looking, Options, coloured, say
+from pipeline.commands.base import Looking, Options, coloured, say
+from pipeline.commands.survey import SCHEMA, Seen, reasons_json, running_json, survey
+from pipeline.commands.text import STATES, duration, short, table
 from pipeline.core.errors import Exit
 from pipeline.graph.decide import UNKNOWN, State
 from pipeline.graph.graph import Graph
 from pipeline.graph.selection import resolve
-from pipeline.graph.survey import SCHEMA, Seen, reasons_json, running_json, survey
 from pipeline.graph.task import Json
-from pipeline.graph.view import STATES, duration, short, table
 
 WORDS = {State.SKIP: "skip", State.RESTORE: "restore", State.RUN: "run", State.LATER: "not needed"}
 NOTHING = (State.SKIP, State.LATER)

@@ -4,11 +4,11 @@ import sys
 from typing import Any
 
 from pipeline.cluster.nodes import Found
-from pipeline.commands.looking import Looking, Options, say
-from pipeline.commands.places import Meant, chosen, is_node, named, running, strays
+from pipeline.commands.base import Looking, Options, say
+from pipeline.commands.clusters import Meant, chosen, is_node, named, running, strays
+from pipeline.commands.survey import SCHEMA
 from pipeline.core import http_client
 from pipeline.core.errors import Exit
-from pipeline.graph.survey import SCHEMA
 from pipeline.graph.task import Json
 from pipeline.host.engine import LABEL
 

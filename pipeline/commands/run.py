@@ -9,7 +9,7 @@ from typing import Any
 from doit import cmd_run
 from doit.control import TaskControl
 
-from pipeline.commands.refusing import parsed, worded
+from pipeline.commands.failures import parsed, worded
 from pipeline.core.errors import ConfigError, Exit, HostError
 from pipeline.core.locks import timeout
 from pipeline.graph.run.doit_adapter import graph_of

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pipeline.commands.looking import Looking, Options, none_of
+from pipeline.commands.base import Looking, Options, none_of
 from pipeline.core.errors import Exit, TandemError
 
 ROOT = Path(__file__).parents[2]

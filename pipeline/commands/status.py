@@ -2,13 +2,13 @@
 
 import time
 
-from pipeline.commands.looking import Looking, Options, coloured, say
+from pipeline.commands.base import Looking, Options, coloured, say
+from pipeline.commands.survey import SCHEMA, Seen, moment, running_json, survey
+from pipeline.commands.text import age, duration, state, table
 from pipeline.core.errors import Exit
 from pipeline.graph.graph import Graph
 from pipeline.graph.selection import resolve
-from pipeline.graph.survey import SCHEMA, Seen, moment, running_json, survey
 from pipeline.graph.task import Json
-from pipeline.graph.view import age, duration, state, table
 
 
 class Status(Looking):

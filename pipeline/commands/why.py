@@ -3,14 +3,14 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from pipeline.commands.looking import Looking, Options, say
+from pipeline.commands.base import Looking, Options, say
+from pipeline.commands.survey import SCHEMA, Seen, claims, reasons_json, running_json, survey
+from pipeline.commands.text import counted, duration, short, table
 from pipeline.core.errors import Exit
 from pipeline.graph.decide import Reason, State
 from pipeline.graph.graph import Graph
 from pipeline.graph.selection import resolve
-from pipeline.graph.survey import SCHEMA, Seen, claims, reasons_json, running_json, survey
 from pipeline.graph.task import Json
-from pipeline.graph.view import counted, duration, short, table
 
 FEW = 8
 VERDICTS = {

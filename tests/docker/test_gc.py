@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.commands.old_elsewhere import old_elsewhere, remove_all
-from pipeline.commands.old_images import PREFIX, old_images
-from pipeline.commands.old_manifests import old_manifests
+from pipeline.commands.gc_elsewhere import old_elsewhere, remove_all
+from pipeline.commands.gc_images import PREFIX, old_images
+from pipeline.commands.gc_registry import old_manifests
 from pipeline.graph.garbage import IMAGES, MANIFESTS, NODES, Kept
 from pipeline.host import engine
 from pipeline.registry import api, local

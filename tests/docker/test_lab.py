@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.commands.old_elsewhere import old_elsewhere, remove_all
+from pipeline.commands.gc_elsewhere import old_elsewhere, remove_all
 from pipeline.core import procs
 from pipeline.core.errors import TandemError
 from pipeline.core.log import NullLog, wait_until

@@ -24,10 +24,10 @@ PARTS = (
     "core",
     "graph",
     "commands/__init__.py",
-    "commands/looking.py",
-    "commands/refusing.py",
+    "commands/base.py",
+    "commands/failures.py",
     "commands/run.py",
-    "commands/stock.py",
+    "commands/builtin.py",
 )
 ALL = ("first:x", "second:x", "third:x", "other:x")
 

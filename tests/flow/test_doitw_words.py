@@ -128,7 +128,7 @@ def test_doit_refuses_an_empty_word(looking: Looking) -> None:
     assert (done.code, done.out, done.err) == (3, "", "ERROR: a word is empty\n")
 
 
-@pytest.mark.parametrize("module", ["doit/__main__.py", "pipeline/commands/looking.py", "dodo.py"])
+@pytest.mark.parametrize("module", ["doit/__main__.py", "pipeline/commands/base.py", "dodo.py"])
 def test_an_interrupt_while_doit_starts_shows_no_traceback(looking: Looking, module: str) -> None:
     looking.write("early/doit/__init__.py", "")
     looking.write(f"early/{module}" if module.startswith("doit") else module, "raise KeyboardInterrupt\n")

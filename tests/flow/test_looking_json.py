@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.cluster.nodes import Found
 from pipeline.commands import lab, ps
-from pipeline.commands.advising_text import as_json
+from pipeline.commands.advise_text import as_json
 from pipeline.foreign import combinations
 from pipeline.foreign.combinations import Tried
 from pipeline.foreign.comparison import Side

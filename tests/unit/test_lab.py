@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.commands import lab as command
-from pipeline.commands import shown as module
+from pipeline.commands import progress as module
 from pipeline.core import procs
 from pipeline.core.errors import BusyError, Cancelled, ConfigError, HostError, TandemError
 from pipeline.core.log import NullLog

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from pipeline.commands.refusing import worded
+from pipeline.commands.failures import worded
 from pipeline.core.errors import ConfigError, Exit, HostError
 
 

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline.commands.graph_html import HEIGHT, WIDTH, layout, page
+from pipeline.commands.survey import survey
+from pipeline.commands.text import age, counted, duration, short, size, state, table, tree
 from pipeline.core.errors import ConfigError
 from pipeline.graph.graph import Graph
-from pipeline.graph.page import HEIGHT, WIDTH, layout, page
 from pipeline.graph.selection import resolve
-from pipeline.graph.survey import survey
 from pipeline.graph.task import Claim, Inputs, Outputs, Run, Task
-from pipeline.graph.view import age, counted, duration, short, size, state, table, tree
 
 DIAMOND = {"a": (), "b": ("a",), "c": ("a",), "d": ("b", "c"), "e": ()}
 

@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping
 from html import escape
 
-from pipeline.graph.survey import Seen, moment
-from pipeline.graph.view import STATES, duration, short
+from pipeline.commands.survey import Seen, moment
+from pipeline.commands.text import STATES, duration, short
 
 WIDTH, HEIGHT, GAP_X, GAP_Y, EDGE = 178, 46, 84, 22, 24
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from pipeline.commands.places import connected
+from pipeline.commands.clusters import connected
 from pipeline.core.errors import TandemError
 from pipeline.graph.garbage import IMAGES, NODES, Item, Kept
 from pipeline.host import engine

@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pipeline.commands.old_images import old_among
-from pipeline.commands.old_manifests import collect, old_manifests, old_shared
-from pipeline.commands.places import connected
+from pipeline.commands.clusters import connected
+from pipeline.commands.gc_images import old_among
+from pipeline.commands.gc_registry import collect, old_manifests, old_shared
 from pipeline.config import loader
 from pipeline.core.errors import TandemError
 from pipeline.graph.garbage import HASH, MANIFESTS, Item, Kept

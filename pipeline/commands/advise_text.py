@@ -3,11 +3,11 @@
 import textwrap
 from collections.abc import Sequence
 
+from pipeline.commands.survey import SCHEMA
+from pipeline.commands.text import short, table
 from pipeline.foreign.combinations import Combination
 from pipeline.foreign.comparison import Side, differences, entries, foremost, heads, rows
-from pipeline.graph.survey import SCHEMA
 from pipeline.graph.task import Json
-from pipeline.graph.view import short, table
 
 ENTRIES = 16  # registry entries that the table shows
 WIDTH = 118

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 from doit import cmd_help, cmd_list
 from doit.cmd_base import Command
 
-from pipeline.commands.looking import worded
-from pipeline.commands.refusing import parsed, refuse
+from pipeline.commands.base import worded
+from pipeline.commands.failures import parsed, refuse
 from pipeline.core.errors import ConfigError, Exit
 from pipeline.core.suggest import likely
 

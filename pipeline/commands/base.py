@@ -12,7 +12,7 @@ from doit import loader
 from doit.cmd_base import Command
 from doit.cmdparse import CmdOption, CmdParse
 
-from pipeline.commands import refusing
+from pipeline.commands import failures
 from pipeline.core.errors import ConfigError, Exit
 from pipeline.graph.graph import Graph
 from pipeline.graph.task import Json
@@ -37,7 +37,7 @@ class Looking(Command):  # type: ignore[misc]  # doit has no annotations
             return Exit.OK
 
         def act() -> int:
-            options, words = refusing.parsed(self, in_args)
+            options, words = failures.parsed(self, in_args)
             return int(self.execute(dict(options), words))
 
         return worded(act)
@@ -97,7 +97,7 @@ def worded(act: Callable[[], int]) -> int:
         return code
 
     try:
-        return refusing.worded(flushed)
+        return failures.worded(flushed)
     except BrokenPipeError:
         # The reader has seen enough; what Python flushes at its end must not complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
