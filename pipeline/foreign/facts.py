@@ -52,7 +52,7 @@ class Reading(Fact, frozen=True, kw_only=True):
     `programs` maps a command to its path ("" if it is not on PATH); `architectures` maps what vLLM's registry.py lists
     (by its syntax tree) to "module:Class"; `nccl` are the NCCL libraries by path; `launchers` the paths of
     run-cluster-node.sh; `conflicts` what is inconsistent among the distributions as the image came.
-    `entrypoint_text` is the text of the shell script that ENTRYPOINT runs (pipeline.foreign.entrypoint.script names it; "" for
+    `entrypoint_text` is the text of the shell script that ENTRYPOINT runs (entrypoint.script names it; "" for
     a binary or none); `libraries` maps a library's soname to its path ("" if it is not there); `dist_packages` are the
     names in /usr/local/lib/python3.12/dist-packages, which mods of the launcher have written into them, and `mods_vllm`
     where `vllm` there leads; `vllm` is the package's folder that Python imports; both with links resolved, "" if not

@@ -1,7 +1,8 @@
 """Inputs → what each of them is now → one hash. Every spelling here is by hand: it decides what runs again.
 
 A key says what kind of input it is: `file:dodo.py`, `param:base.packages`, `env:LANG`, `tool:uv`,
-`code:pipeline.image.base`, `upstream:build:cpu`. A value is short: a hash, or the value itself if it is a parameter of at most 120 characters.
+`code:pipeline.image.base`, `upstream:build:cpu`. A value is short: a hash, or the value itself if it is a parameter of
+at most 120 characters.
 """
 
 # A Path for each of ten thousand files costs more than its stat.

@@ -1,8 +1,8 @@
 """Checks `era A` to `era D`: what launch-cluster.sh did at its four ages, done to an image on two machines.
 
 The very command lines of pipeline.smoke.era_commands, with docker's own program, until `ray status` shows both
-machines; and what each era does with a cluster that stands. Nobody's launcher starts Ray with a token, so a cluster is open
-unless the operator's own docker arguments bring one; the verdict says so.
+machines; and what each era does with a cluster that stands. Nobody's launcher starts Ray with a token, so a cluster is
+open unless the operator's own docker arguments bring one; the verdict says so.
 """
 
 import re
