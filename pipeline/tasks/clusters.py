@@ -1,6 +1,7 @@
 """The tasks of registry, model and clusters: for each stage its inputs, its upstream, and what its result claims."""
 
 import hashlib
+import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -11,13 +12,14 @@ import msgspec
 from pipeline.config.loader import Config
 from pipeline.config.models import Cluster, Serve
 from pipeline.config.rules import REFERENCE
+from pipeline.core import results
 from pipeline.core.errors import TandemError
 from pipeline.graph.task import Claim, Inputs, Json, Outputs, Run, Task
 from pipeline.host import engine
 from pipeline.lock.service_packages import LAB, REGISTRY, Wanted
 from pipeline.tasks import claims
 from pipeline.tasks.checks import EMULATION
-from pipeline.tasks.images import keep, lock_mode
+from pipeline.tasks.images import kept, lock_mode
 
 if TYPE_CHECKING:
     from pipeline.cluster.deploy import Target
@@ -112,14 +114,13 @@ def _model(config: Config) -> Task:
         from pipeline.cluster import tiny_model
 
         made = tiny_model.make(run.scratch / "tiny")
-        keep(run.scratch / "tiny", _tiny(config, made))
+        results.keep(run.scratch / "tiny", _tiny(config, made), made)
         return {"files": dict(made)}
 
     def world(outputs: Outputs) -> tuple[Claim, ...]:
         files = outputs["files"]
         assert isinstance(files, dict)
-        folder = _tiny(config, files).relative_to(config.root).as_posix()
-        return tuple(claims.file(f"{folder}/{name}", str(digest)) for name, digest in files.items())
+        return kept(config, _tiny(config, files), {name: str(digest) for name, digest in files.items()})
 
     return Task(
         name=MODEL,
@@ -208,7 +209,8 @@ def _target(config: Config, name: str, image: str, run: Run) -> "Target":
 
 
 def _tiny(config: Config, files: Any) -> Path:
-    return config.root / "artifacts" / "models" / f"tiny-{files['model.safetensors']}"
+    digest = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
+    return config.root / "artifacts" / "models" / f"tiny-{digest}"
 
 
 def _logs(config: Config, name: str) -> Path:

@@ -2,12 +2,12 @@
 
 import hashlib
 import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from pipeline.config.loader import Config
 from pipeline.config.models import CombinedImage, Image
+from pipeline.core import results
 from pipeline.graph.task import Claim, Inputs, Json, Outputs, Run, Task
 from pipeline.host import engine
 from pipeline.lock.request import files, request
@@ -71,7 +71,7 @@ def _base(config: Config, name: str) -> Task:
         from pipeline.lock import lockfile
 
         made = base.make(lockfile.read(name, config.root), run.scratch, run.log)
-        keep(run.scratch / "rootfs.tar", _rootfs(config, made))
+        results.keep(run.scratch / "rootfs.tar", _rootfs(config, made), _archive(made))
         return dict(made)
 
     return Task(
@@ -80,7 +80,7 @@ def _base(config: Config, name: str) -> Task:
         inputs=Inputs(files=(COMPILER,), code=("pipeline.image.base",)),
         needs=(f"lock:{name}",),
         run=run,
-        world=lambda outputs: _files({_below(config, _rootfs(config, outputs)): outputs["sha256"]}),
+        world=lambda outputs: kept(config, _rootfs(config, outputs), _archive(outputs)),
         lazy=True,
         shared=True,
     )
@@ -92,12 +92,12 @@ def _underlay(config: Config, name: str) -> Task:
         from pipeline.lock import lockfile
 
         made = base_paths.make(lockfile.read(name, config.root), config.root, run.scratch, run.log)
-        keep(run.scratch / base_paths.LIST, _paths(config, made))
+        results.keep(run.scratch / base_paths.LIST, _paths(config, made), _archive(made))
         return dict(made)
 
     def world(outputs: Outputs) -> tuple[Claim, ...]:
-        listed = _below(config, _paths(config, outputs))
-        return (*_files({listed: outputs["sha256"]}), claims.image(str(outputs["digest"])))
+        listed = kept(config, _paths(config, outputs), _archive(outputs))
+        return (*listed, claims.image(str(outputs["digest"])))
 
     return Task(
         name=f"base:{name}",
@@ -120,22 +120,20 @@ def _wheels(config: Config, name: str, *, combined: bool) -> Task:
 
         present = base_paths.read(_paths(config, run.upstream[below])) if combined else tar.NOTHING
         made = wheels.make(lockfile.read(name, config.root), run.scratch / "layers", run.log, present)
-        keep(run.scratch / "layers", _layers(config, made))
+        results.keep(run.scratch / "layers", _layers(config, made), _archives(made))
         return dict(made)
-
-    def world(outputs: Outputs) -> tuple[Claim, ...]:
-        folder = _below(config, _layers(config, outputs))
-        layers = outputs["layers"]
-        assert isinstance(layers, dict)
-        return _files({f"{folder}/{layer}.tar": digest for layer, digest in layers.items()})
 
     return Task(
         name=f"wheels:{name}",
         doc=f"the Python packages of {name}, installed for its platform",
-        inputs=Inputs(files=(COMPILER,), tools=("uv",), code=("pipeline.image.wheels",)),
+        inputs=Inputs(
+            files=(COMPILER,),
+            tools=("uv",),
+            code=("pipeline.image.wheels", "pipeline.image.base_paths:read"),
+        ),
         needs=(f"lock:{name}", *((below,) if combined else ())),
         run=run,
-        world=world,
+        world=lambda outputs: kept(config, _layers(config, outputs), _archives(outputs)),
         lazy=True,
         shared=True,
     )
@@ -167,6 +165,7 @@ def _build(config: Config, name: str, image: Image) -> Task:
         doc=f"the image {name}, one digest",
         inputs=Inputs(
             files=(
+                COMPILER,
                 f"{folder}/Dockerfile",
                 *(f"{folder}/{below}/**" for below in _folders(image)),
                 *((NODE_SCRIPT,) if isinstance(image, CombinedImage) else ()),
@@ -209,7 +208,10 @@ def _push(config: Config, name: str, image: Image) -> Task:
     return Task(
         name=f"push:{name}",
         doc=f"{name} in the registry, by digest",
-        inputs=Inputs(params={"address": target.address, "repository": repository}, code=("pipeline.registry.push",)),
+        inputs=Inputs(
+            params={"address": target.address, "repository": repository},
+            code=("pipeline.registry.push", "pipeline.lock.lockfile:read"),
+        ),
         needs=(f"lock:{name}", f"smoke:{name}"),
         after=("registry",),
         run=run,
@@ -239,6 +241,12 @@ def _files(files: Json) -> tuple[Claim, ...]:
     return tuple(claims.file(path, str(digest)) for path, digest in files.items())
 
 
+def kept(config: Config, place: Path, files: Mapping[str, str]) -> tuple[Claim, ...]:
+    """What a record claims of a result that results.keep() has put there: all of it."""
+    below = place.relative_to(config.root).as_posix()
+    return tuple(claims.file(f"{below}/{name}" if name else below, digest) for name, digest in files.items())
+
+
 def _rootfs(config: Config, outputs: Mapping[str, Json]) -> Path:
     return config.root / "artifacts" / "base" / f"{outputs['sha256']}.tar"
 
@@ -251,17 +259,13 @@ def _layers(config: Config, outputs: Mapping[str, Json]) -> Path:
     return config.root / "artifacts" / "wheels" / str(outputs["digest"]).removeprefix("sha256:")
 
 
-def _below(config: Config, path: Path) -> str:
-    return path.relative_to(config.root).as_posix()
+def _archive(outputs: Mapping[str, Json]) -> dict[str, str]:
+    return {results.WHOLE: str(outputs["sha256"])}
 
 
-def keep(made: Path, place: Path) -> None:
-    """Move a finished result to its place, which is named after its content: what is there already is replaced."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    if made.stat().st_dev != place.parent.stat().st_dev:
-        # On another disk: copied first, so that the place holds all of it or nothing.
-        part = place.with_name(f".{place.name}.{made.parent.name}")
-        made = Path(shutil.move(made, part))
-    if place.is_dir():
-        shutil.rmtree(place)
-    made.replace(place)
+def _archives(outputs: Mapping[str, Json]) -> dict[str, str]:
+    """The layers of wheels, and the list of them: the digest of all is the list's own."""
+    layers = outputs["layers"]
+    assert isinstance(layers, dict)
+    found = {f"{layer}.tar": str(digest) for layer, digest in layers.items()}
+    return {"layers.json": str(outputs["digest"]).removeprefix("sha256:"), **found}

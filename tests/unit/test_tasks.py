@@ -1,6 +1,7 @@
 """The project's own graph: what a bare kind means, what needs an engine, and how locks are made by default."""
 
-import tempfile
+import hashlib
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ from msgspec.structs import replace
 from pipeline.config import loader
 from pipeline.config.loader import Config
 from pipeline.config.models import Pipeline
+from pipeline.graph.task import Outputs
+from pipeline.image import wheels
 from pipeline.tasks import images, project
 from pipeline.tasks.needs_engine import engine_wanted
 
@@ -72,13 +75,14 @@ def test_every_task_of_the_project_counts_the_function_that_runs_it() -> None:
         assert len(own) == 1, name
 
 
-def test_a_result_is_kept_on_another_disk_too(tmp_path: Path) -> None:
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as other:
-        assert Path(other).stat().st_dev != tmp_path.stat().st_dev
-        for content in ("first", "second"):
-            made = Path(other) / "scratch" / "made"
-            made.mkdir(parents=True)
-            (made / "file").write_text(content)
-            images.keep(made, tmp_path / "kept" / "place")
-            assert (tmp_path / "kept" / "place" / "file").read_text() == content
-            assert [path.name for path in (tmp_path / "kept").iterdir()] == ["place"]
+def test_wheels_claim_the_list_of_their_layers_which_build_reads() -> None:
+    layers = {"a": "0" * 64, "shared-0": "1" * 64}
+    text = json.dumps([{"name": name, "sha256": digest, "size": 1} for name, digest in layers.items()])
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    outputs: Outputs = {"digest": f"sha256:{digest}", "layers": dict(layers), "files": 2, "size": 2}
+    claimed = project.graph(loader.load(ROOT)).tasks["wheels:cpu"].world(outputs)
+    folder = f"artifacts/wheels/{digest}"
+    assert {(str(claim.what["path"]), claim.what["sha256"]) for claim in claimed} == {
+        (f"{folder}/{wheels.SUMMARY}", digest),
+        *((f"{folder}/{layer}.tar", sha256) for layer, sha256 in layers.items()),
+    }
