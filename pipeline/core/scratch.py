@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from pipeline.core import owners
+
 MEMORY = Path("/dev/shm")
 PREFIX = "tandem-"
 
@@ -25,7 +27,7 @@ def scratch_folder(size: int, beside: Path, memory: Path = MEMORY) -> Iterator[P
     for left in left_behind(memory):
         shutil.rmtree(left, ignore_errors=True)
     where = memory if fits(size, memory, _available()) else beside
-    with tempfile.TemporaryDirectory(prefix=f"{PREFIX}{os.getpid()}-", dir=where) as made:
+    with tempfile.TemporaryDirectory(prefix=_prefix(), dir=where) as made:
         yield Path(made)
 
 
@@ -45,7 +47,13 @@ def _available() -> int:
 
 def left_behind(memory: Path = MEMORY) -> Iterator[Path]:
     """The folders of processes that are gone."""
-    for left in memory.glob(f"{PREFIX}*-*"):
-        pid = left.name.removeprefix(PREFIX).partition("-")[0]
-        if pid.isdecimal() and not Path(f"/proc/{pid}").exists():
+    for left in memory.glob(f"{PREFIX}*-*-*-*"):
+        namespace, pid, start, *_ = left.name.removeprefix(PREFIX).split("-")
+        if owners.gone(f"pid:[{namespace}] {pid} {start}"):
             yield left
+
+
+def _prefix() -> str:
+    """Who made a folder, as its name says it: /dev/shm may be shared with processes that cannot be seen from here."""
+    namespace, pid, start = owners.owner().split()
+    return f"{PREFIX}{namespace.removeprefix('pid:[').removesuffix(']')}-{pid}-{start}-"

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct, json
 from msgspec.structs import replace
 
-from pipeline.core import procs
+from pipeline.core import owners, procs
 from pipeline.core.errors import Cancelled, TandemError
 from pipeline.core.log import Log, announce, step
 from pipeline.foreign import filesystem, inspection
@@ -222,7 +222,7 @@ def created(name: str, platform: str) -> Iterator[tuple[str, Configuration]]:
 
     client = engine.client()
     containers.sweep(client, KIND)
-    api, labels = client.api, {engine.LABEL: KIND, containers.OWNER: containers.owner()}
+    api, labels = client.api, {engine.LABEL: KIND, containers.OWNER: owners.owner()}
     options: dict[str, Any] = {"platform": platform, "labels": labels, "use_config_proxy": False}
     try:
         identity, named = api.create_container(name, **options)["Id"], True

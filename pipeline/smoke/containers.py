@@ -1,6 +1,5 @@
 """The containers that checks run in: made from the image as it is, removed whatever happens."""
 
-import os
 import queue
 import threading
 import time
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from pipeline.core import procs, tar
+from pipeline.core import owners, procs, tar
 from pipeline.core.errors import Cancelled, TandemError
 from pipeline.host import engine
 from pipeline.host.engine import LABEL
@@ -169,7 +168,7 @@ class Yard:
         self._client = client
         self._reference = reference
         self._platform = platform
-        self._labels = {**OURS, OWNER: owner()}
+        self._labels = {**OURS, OWNER: owners.owner()}
         self.run = uuid4().hex[:8]
         self.emulated = emulated
 
@@ -262,12 +261,6 @@ def _archive(files: Mapping[str, bytes]) -> bytes:
     )
 
 
-def owner() -> str:
-    """This process, told apart from every other one: PID namespace, PID, start time."""
-    stat = Path("/proc/self/stat").read_text("ascii", "replace").rpartition(")")[2].split()
-    return f"{Path('/proc/self/ns/pid').readlink()} {os.getpid()} {stat[19]}"
-
-
 def sweep(client: "DockerClient", kind: str = OURS[LABEL]) -> list[str]:
     """Remove what a killed run left behind of a kind, never what a living one uses; returns the names."""
     from docker.errors import NotFound
@@ -276,25 +269,13 @@ def sweep(client: "DockerClient", kind: str = OURS[LABEL]) -> list[str]:
     containers = client.containers.list(all=True, filters=label, ignore_removed=True)
     removed: list[str] = []
     for container in containers:
-        if _abandoned(container.labels):
+        if owners.gone(container.labels.get(OWNER, "")):
             with suppress(NotFound):  # another run sweeps too
                 engine.remove(container)
                 removed.append(str(container.name))
     for network in client.networks.list(filters=label):
-        if _abandoned(network.attrs["Labels"]):
+        if owners.gone(network.attrs["Labels"].get(OWNER, "")):
             with suppress(NotFound):
                 network.remove()
                 removed.append(str(network.name))
     return removed
-
-
-def _abandoned(labels: Mapping[str, str]) -> bool:
-    """Whether the process that made it is gone; one of another PID namespace cannot be seen and counts as alive."""
-    space, pid, start = (*labels.get(OWNER, "").split(), "", "", "")[:3]
-    if space != str(Path("/proc/self/ns/pid").readlink()):
-        return False
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
-    except OSError:
-        return True
-    return stat[19] != start

@@ -16,6 +16,7 @@ import pytest
 from pipeline.core import procs
 from pipeline.core.errors import TandemError
 from pipeline.core.log import NullLog
+from pipeline.core.owners import owner
 from pipeline.foreign import pull
 from pipeline.host import engine
 from pipeline.image import base_paths
@@ -71,7 +72,7 @@ def nothing_is_left(address: str) -> Iterator[None]:
     client = engine.client()
     yield
     stored.remove(client, NAME)
-    assert not stored.containers(client, f"{containers.OWNER}={containers.owner()}")
+    assert not stored.containers(client, f"{containers.OWNER}={owner()}")
 
 
 def make(folder: Path, name: str, platforms: str = PLATFORM, dockerfile: str = DOCKERFILE, push: bool = True) -> None:
@@ -295,7 +296,7 @@ def test_a_credential_helper_is_asked(
 def test_a_container_that_a_killed_reading_left_is_removed_by_the_next(tmp_path: Path) -> None:
     name = f"127.0.0.1:{free_port()}/{NAME}:1"
     make(tmp_path, name, push=False)
-    space, _, start = containers.owner().split()
+    space, _, start = owner().split()
     gone = {engine.LABEL: pull.KIND, containers.OWNER: f"{space} 4194304 {start}"}
     left = engine.client().containers.create(name, platform=PLATFORM, labels=gone)
     digest = pull.resolve(name, PLATFORM, NullLog())

@@ -15,9 +15,10 @@ from pipeline.config.models import Alias, DebianBase, DebianImage, Python, Smoke
 from pipeline.core import procs
 from pipeline.core.errors import ConfigError, TandemError
 from pipeline.core.log import NullLog
+from pipeline.core.owners import owner
 from pipeline.core.procs import ProgramError
 from pipeline.smoke import smoke
-from pipeline.smoke.containers import OWNER, Yard, owner, sweep
+from pipeline.smoke.containers import OWNER, Yard, sweep
 from tests import stored
 from tests.docker import smoke_image
 
@@ -274,7 +275,8 @@ def test_a_container_that_has_ended_has_no_processes(client: DockerClient, good:
 KILLED = """
 import os, signal, sys
 from pipeline import engine
-from pipeline.smoke.containers import Yard, owner
+from pipeline.core.owners import owner
+from pipeline.smoke.containers import Yard
 print(owner(), flush=True)
 yard = Yard(engine.client(), sys.argv[1], sys.argv[2], emulated=False)
 with yard.network() as network, yard.box("killed", network=network):

@@ -140,7 +140,7 @@ def ended(process: Any, within: float = 60) -> Done:
 
 def own_memory(root: Path) -> None:
     """Have a copy of the pipeline use a folder of its own where the original uses /dev/shm."""
-    file = root / "pipeline" / "roomy.py"
+    file = root / "pipeline" / "core" / "scratch.py"
     text = file.read_text()
     assert '"/dev/shm"' in text
     file.write_text(text.replace('"/dev/shm"', repr(str(root / "memory"))))

@@ -1,7 +1,8 @@
 """Where scratch files go, and that nothing stays."""
 
-import os
 from pathlib import Path
+
+import pytest
 
 from pipeline.core import scratch
 
@@ -28,10 +29,23 @@ def test_memory_is_never_filled(tmp_path: Path) -> None:
     assert not scratch.fits(1, tmp_path / "none", 3000)
 
 
-def test_what_a_killed_process_left_is_removed_and_a_living_ones_is_not(tmp_path: Path) -> None:
-    dead, alive = tmp_path / "tandem-99999999-x", tmp_path / f"tandem-{os.getppid()}-x"
-    dead.mkdir()
-    alive.mkdir()
-    with scratch.scratch_folder(1, tmp_path, tmp_path):
-        assert not dead.exists()
-        assert alive.exists()
+@pytest.mark.parametrize(
+    ("namespace", "pid", "start", "goes"),
+    [
+        ("", "99999999", "", True),
+        ("", "", "1", True),  # its number is another's by now
+        ("", "", "", False),
+        ("1", "99999999", "", False),  # in a container that has the same /dev/shm: it cannot be seen from here
+    ],
+)
+def test_what_a_killed_process_left_is_removed_and_a_living_ones_is_not(
+    tmp_path: Path, namespace: str, pid: str, start: str, goes: bool
+) -> None:
+    with scratch.scratch_folder(1, tmp_path, tmp_path) as mine:
+        prefix, *ours, end = mine.name.split("-")
+        changed = (given or own for given, own in zip((namespace, pid, start), ours, strict=True))
+        other = tmp_path / "-".join((prefix, *changed, f"{end}x"))
+        other.mkdir()
+        with scratch.scratch_folder(1, tmp_path, tmp_path):
+            assert other.exists() is not goes
+        assert mine.exists()
