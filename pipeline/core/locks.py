@@ -1,14 +1,15 @@
 """One run at a time for each task: a file lock that says who holds it."""
 
-import fcntl
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
+from pipeline.core import flock
 from pipeline.core.errors import BusyError, Cancelled, ConfigError
 from pipeline.core.files import not_writable
 from pipeline.core.log import Log, announce
@@ -19,19 +20,20 @@ EVERY = 0.1
 
 
 @contextmanager
-def hold(path: Path, *, what: str, log: Log) -> Iterator[None]:
+def hold(path: Path, *, what: str, log: Log) -> Iterator[Callable[[], None]]:
     """Hold the lock at `path` while the block runs; wait for another run, and say for whom.
 
-    The kernel frees the lock when its holder ends, however it ends. Raises BusyError after TANDEM_LOCK_TIMEOUT
-    seconds (an hour by default), ConfigError if that run has started this one, Cancelled, and HostError if the file
-    cannot be written.
+    What it yields makes sure of the lock before a result counts: if its file was removed, as by `rm -rf artifacts`,
+    it is taken anew, and BusyError raised if another run was quicker. The kernel frees the lock when its holder ends,
+    however it ends. Raises BusyError after TANDEM_LOCK_TIMEOUT seconds (an hour by default), ConfigError if that run
+    has started this one, Cancelled, and HostError if the file cannot be written.
     """
     within = timeout()
-    handle = _open(path)
+    start = time.monotonic()
+    held: list[int] = []
+    said = False
     try:
-        start = time.monotonic()
-        said = False
-        while not _try(handle):
+        while not _taken(path, held):
             owner = _owner(path)
             if _is_above_us(path):
                 raise ConfigError(f"{what} is run by {owner}, which waits for this one", hint="no task can run itself")
@@ -39,23 +41,37 @@ def hold(path: Path, *, what: str, log: Log) -> Iterator[None]:
                 announce(log, f"waiting: {what} is run by {owner}")
                 said = True
             _wait(start, within, what, owner, log)
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"{os.getpid()} {time.time():.0f}\n".encode(), 0)
-        yield
-        os.ftruncate(handle, 0)
+        yield partial(_still, path, what, held)
+        os.ftruncate(held[-1], 0)
     finally:
-        os.close(handle)
+        for handle in held:
+            os.close(handle)
 
 
 @contextmanager
 def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
     """Hold a lock for the moment that it takes to merge a file. Raises BlockingIOError if it must not wait for it."""
-    handle = _open(path)
+    handle = take(path, wait=wait)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         yield
     finally:
         os.close(handle)
+
+
+def take(path: Path, *, wait: bool) -> int:
+    """Lock a file below artifacts/, and return its descriptor; see flock.take(). Raises HostError as well."""
+    try:
+        return flock.take(path, wait=wait)
+    except BlockingIOError:
+        raise
+    except OSError as error:
+        raise not_writable(path, error) from error
+
+
+def sign(handle: int) -> None:
+    """Say in a lock's file who holds it: process and time."""
+    os.ftruncate(handle, 0)
+    os.pwrite(handle, f"{os.getpid()} {time.time():.0f}\n".encode(), 0)
 
 
 def timeout() -> float:
@@ -83,20 +99,21 @@ def _wait(start: float, within: float, what: str, owner: str, log: Log) -> None:
     time.sleep(EVERY)
 
 
-def _open(path: Path) -> int:
+def _taken(path: Path, held: list[int]) -> bool:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise not_writable(path, error) from error
-
-
-def _try(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        held.append(take(path, wait=False))
     except BlockingIOError:
         return False
+    sign(held[-1])
     return True
+
+
+def _still(path: Path, what: str, held: list[int]) -> None:
+    if not flock.holds(held[-1], path) and not _taken(path, held):
+        raise BusyError(
+            f"{what} is run by {_owner(path)} as well: {path.name} was removed while this run held it",
+            hint="wait for its end, and run it again",
+        )
 
 
 def _is_above_us(path: Path) -> bool:

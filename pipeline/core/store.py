@@ -5,7 +5,6 @@ fetch_all() checks it again at each use.
 """
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import shutil
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from pipeline.core import procs
+from pipeline.core import flock, procs
 from pipeline.core.downloads import UnreachableError, Web
 from pipeline.core.errors import Cancelled, HostError, TandemError
 from pipeline.core.log import Log
@@ -176,9 +175,8 @@ def _have(item: Item, meter: _Meter, web: Web) -> Path:
 def _partial(sha256: str) -> Iterator[IO[bytes]]:
     """The file that a download grows in, ours alone as long as it is open."""
     path = folder().parent / "partial" / sha256
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab+") as part:
-        fcntl.flock(part, fcntl.LOCK_EX)
+    handle = flock.take(path, wait=True)
+    with path.open("ab+") as part, os.fdopen(handle):
         try:
             yield part
         finally:

@@ -4,7 +4,6 @@ Each is a container of Debian packages with an ssh server and a Docker engine of
 endpoints, and reach the registry of pipeline.yaml as labengine.REGISTRY.
 """
 
-import fcntl
 import hashlib
 import math
 import os
@@ -19,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from pipeline.config import loader
-from pipeline.core import procs
+from pipeline.core import flock, procs
 from pipeline.core.errors import BusyError, Cancelled, ConfigError, HostError, TandemError
 from pipeline.core.log import Log, announce, step, wait_until
 from pipeline.host import engine
@@ -279,27 +278,23 @@ def _refused() -> Iterator[None]:
 def _alone(root: Path, log: Log | None = None) -> Iterator[None]:
     """One at a time makes, uses or removes the lab, in any process; the others wait, or without a log get BusyError."""
     path = root / "artifacts" / "lab.lock"
+    held: list[int] = []
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        hint = f"the lab's keys are kept there too: {path.parent} must be writable"
-        raise HostError(f"{path}: cannot be written: {error.strerror}", hint=hint) from error
-    try:
-        if not _locks(handle):
+        if not _locks(path, held):
             busy = f"the lab of this checkout is in use by process {_holder(path)}"
             if log is None:
                 raise BusyError(busy, hint="wait for its end, or end it")
             announce(log, f"waiting: {busy}")
-            wait_until(partial(_locks, handle), what="waiting for the lab", within=math.inf, every=0.2, log=log)
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, str(os.getpid()).encode(), 0)
+            wait_until(partial(_locks, path, held), what="waiting for the lab", within=math.inf, every=0.2, log=log)
+        os.ftruncate(held[0], 0)
+        os.pwrite(held[0], str(os.getpid()).encode(), 0)
         try:
             yield
         finally:
-            os.ftruncate(handle, 0)
+            os.ftruncate(held[0], 0)
     finally:
-        os.close(handle)
+        for handle in held:
+            os.close(handle)
 
 
 def _holder(path: Path) -> str:
@@ -311,11 +306,14 @@ def _holder(path: Path) -> str:
     return "unknown"
 
 
-def _locks(handle: int) -> bool:
+def _locks(path: Path, held: list[int]) -> bool:
     if procs.cancelled():
         raise Cancelled("interrupted")
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        held.append(flock.take(path, wait=False))
     except BlockingIOError:
         return False
+    except OSError as error:
+        hint = f"the lab's keys are kept there too: {path.parent} must be writable"
+        raise HostError(f"{path}: cannot be written: {error.strerror}", hint=hint) from error
     return True

@@ -1,12 +1,15 @@
 """What only its consumers read is made again when one of them runs, not before."""
 
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from pipeline.core.errors import TandemError
 from pipeline.graph.graph import Graph
-from pipeline.graph.run.outcome import End
+from pipeline.graph.run.outcome import End, Outcome
 from pipeline.graph.run.output import PlainScreen
 from pipeline.graph.run.runner import Runner
 from pipeline.graph.task import Claim, Inputs, Outputs, Run, Task
@@ -165,3 +168,71 @@ def test_two_readers_at_once_have_it_made_once(tmp_path: Path) -> None:
         thread.join()
     assert made == ["lazy", "lazy", "reader", "reader"]
     assert ends == [End.RAN] * 3
+
+
+class Diamond:
+    """A lazy base that a lazy middle and a top need: both would make it, when both are gone."""
+
+    def __init__(self, root: Path, *, fails: bool) -> None:
+        self.root, self.fails = root, fails
+        self.happened: list[str] = []
+        self.graph = Graph(root)
+        for kind in ("base", "middle"):
+            self.graph.world.register(kind, lambda claim: None if (root / claim.kind).exists() else "it is gone")
+        self._add("base", self._base, lazy=True)
+        self._add("middle", self._middle, "base", lazy=True)
+        self._add("top", self._top, "base", "middle", lazy=False)
+
+    def _add(self, name: str, run: Callable[[Run], Outputs], *needs: str, lazy: bool) -> None:
+        def world(_outputs: Outputs) -> tuple[Claim, ...]:
+            return (Claim(kind=name, what={}),) if lazy else ()
+
+        self.graph.add(Task(name=name, doc="", inputs=Inputs(), needs=needs, run=run, world=world, lazy=lazy))
+
+    def _base(self, _run: Run) -> Outputs:
+        self.happened.append("base")
+        if "lost" in self.happened:
+            time.sleep(0.5)  # so that the other wants it too
+            if self.fails:
+                raise TandemError("it did not work")
+        (self.root / "base").touch()
+        return {}
+
+    def _middle(self, _run: Run) -> Outputs:
+        self.happened.append("middle")
+        (self.root / "middle").touch()
+        return {}
+
+    def _top(self, _run: Run) -> Outputs:
+        self.happened.append("top")
+        return {"there": [(self.root / name).exists() for name in ("base", "middle")]}
+
+    def again(self) -> Outcome:
+        """Have all of it, then lose what is lazy, and have the top made again."""
+        runner = Runner(self.graph, PlainScreen(verbosity=-1), asked=())
+        for name in ("base", "middle"):
+            assert runner.attempt(name).end is End.RAN
+        for name in ("base", "middle"):
+            (self.root / name).unlink()
+        self.happened = ["lost"]
+        self.graph.results.clear()
+        runner = Runner(self.graph, PlainScreen(verbosity=-1), asked=(), side_by_side=2)
+        return runner.attempt("top")
+
+
+def test_a_run_does_not_wait_for_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TANDEM_LOCK_TIMEOUT", "0")
+    diamond = Diamond(tmp_path, fails=False)
+    outcome = diamond.again()
+    assert outcome.end is End.RAN
+    assert outcome.outputs == {"there": [True, True]}
+    assert diamond.happened[1:] == ["base", "middle", "top"]
+    assert [(one.task, one.end) for one in outcome.before] == [("base", End.RAN), ("middle", End.RAN)]
+
+
+def test_what_failed_for_one_is_not_tried_again_for_another(tmp_path: Path) -> None:
+    diamond = Diamond(tmp_path, fails=True)
+    outcome = diamond.again()
+    assert outcome.end is End.BLOCKED
+    assert diamond.happened[1:] == ["base"]
+    assert {(one.task, one.end) for one in outcome.before} == {("base", End.FAILED), ("middle", End.BLOCKED)}

@@ -220,6 +220,42 @@ def test_a_run_that_waited_too_long_says_so_and_exits_with_5(project: Project) -
     assert ended(first).code == 0
 
 
+def test_of_two_runs_whose_lock_was_removed_one_counts(project: Project) -> None:
+    first = project.start("other", env={"TOY_WAIT": "other:x=30"})
+    wait_for(lambda: "waiting" in happened(project))
+    shutil.rmtree(project.root / "artifacts" / "locks")
+    second = project.start("other", env={"TOY_NEST": "other:x=sleep 3"})
+    wait_for(lambda: happened(project).count("run other:x") == 2)
+    project.write("go", "")
+    done = ended(first)
+    assert done.code == 5, done.out
+    assert f"other:x is run by process {second.pid}, since 20" in done.out
+    assert "other-x.lock was removed while this run held it" in done.out
+    assert ended(second).code == 0
+    assert len(project.records("other:x")) == 1
+
+
+def test_a_lock_that_was_removed_is_taken_again(project: Project) -> None:
+    first = project.start("other", env={"TOY_WAIT": "other:x=30"})
+    wait_for(lambda: "waiting" in happened(project))
+    shutil.rmtree(project.root / "artifacts" / "locks")
+    project.write("go", "")
+    assert ended(first).code == 0
+    assert len(project.records("other:x")) == 1
+
+
+def test_a_task_whose_artifacts_are_removed_says_so(project: Project) -> None:
+    first = project.start("other", env={"TOY_WAIT": "other:x=30"})
+    wait_for(lambda: "waiting" in happened(project))
+    shutil.rmtree(project.root / "artifacts")
+    project.write("go", "")
+    done = ended(first)
+    assert done.code == 1, done.out
+    assert "was removed while other:x ran: nothing is recorded" in done.out
+    assert "Traceback" not in done.out + done.err
+    assert project.doit("other").code == 0
+
+
 def test_runs_of_different_tasks_do_not_wait_for_each_other(project: Project) -> None:
     first = project.start("other", env={"TOY_WAIT": "other:x=30"})
     wait_for(lambda: "waiting" in happened(project))

@@ -8,7 +8,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.core.files import folder_name, not_writable
+from pipeline.core.files import folder_name
+from pipeline.core.locks import sign, take
 from pipeline.graph.graph import Graph
 
 
@@ -57,18 +58,12 @@ def lock_path(graph: Graph, task: str) -> Path:
 @contextmanager
 def _held_by_us(path: Path) -> Iterator[bool]:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise not_writable(path, error) from error
+        handle = take(path, wait=False)
+    except BlockingIOError:
+        yield False
+        return
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"{os.getpid()} {time.time():.0f}\n".encode(), 0)
+        sign(handle)
         yield True
         os.ftruncate(handle, 0)
     finally:

@@ -2,10 +2,11 @@
 
 import json
 import os
+import threading
 import time
 import traceback
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,13 +37,22 @@ class Attempt:
     """What a task is brought up to date with.
 
     `asked`: if it is lazy, it cannot wait. `always`: the work is done again even if a result is there. `results` is
-    what its upstream came to; `before` are the lazy tasks that had to be done for it.
+    what its upstream came to; `before` are the lazy tasks that had to be done for it. `sure` is what hold() yields.
     """
 
     asked: bool
     always: bool
     results: Mapping[str, Outputs] = field(default_factory=dict)
     before: list[Outcome] = field(default_factory=list)
+    sure: Callable[[], None] = lambda: None
+
+
+@dataclass
+class _UnderWay:
+    """A lazy task that this run brings up to date, for all that need it."""
+
+    ended: threading.Event = field(default_factory=threading.Event)
+    outcome: Outcome | None = None
 
 
 class Runner:
@@ -60,6 +70,8 @@ class Runner:
         self._asked = asked
         self._always = always
         self._side_by_side = side_by_side
+        self._under_way: dict[str, _UnderWay] = {}
+        self._guard = threading.Lock()
         graph.records.may_change = True
         names = graph.order(name for name in asked if name in graph.tasks) if asked else []
         ask_ahead(graph, names)
@@ -91,7 +103,7 @@ class Runner:
         log = TaskLog(task.name, self.graph.artifacts / "logs" / folder_name(task.name), self._screen)
         self._screen.start(task.name)
         try:
-            with hold(self._lock(task), what=task.name, log=log):
+            with hold(self._lock(task), what=task.name, log=log) as given.sure:
                 outcome = self._work(task, given, log)
         except BaseException as error:
             outcome = _failed(task.name, error, log)
@@ -124,7 +136,7 @@ class Runner:
             log.line("what it needs came out differently when it was made again")
             given.results = results
             return self._work(task, given, log)
-        record = self._run(task, decision, results, log)
+        record = self._run(task, decision, given, log)
         return self._outcome(decision, End.RAN, record)
 
     def _complete(self, task: Task, given: Attempt) -> dict[str, Outputs] | None:
@@ -149,13 +161,36 @@ class Runner:
             from concurrent.futures import ThreadPoolExecutor
 
             with ThreadPoolExecutor(self._side_by_side) as pool:
-                return list(pool.map(lambda name: self._bring(name, Attempt(asked=True, always=False)), names))
+                return list(pool.map(self._bring_once, names))
         outcomes: list[Outcome] = []
         for name in names:
-            outcomes.append(self._bring(name, Attempt(asked=True, always=False)))
+            outcomes.append(self._bring_once(name))
             if outcomes[-1].outputs is None:
                 break
         return outcomes
+
+    def _bring_once(self, name: str) -> Outcome:
+        """Bring a lazy task up to date; who needs it meanwhile waits for this, and not at its lock as for another run.
+
+        What failed once is not tried again in this run.
+        """
+        with self._guard:
+            first = name not in self._under_way
+            under_way = self._under_way.setdefault(name, _UnderWay())
+        if not first:
+            under_way.ended.wait()
+            assert under_way.outcome
+            ended = under_way.outcome
+            # Done by this run, and reported by who began it.
+            return ended if ended.outputs is None else replace(ended, end=End.SKIPPED, before=())
+        try:
+            under_way.outcome = self._bring(name, Attempt(asked=True, always=False))
+            return under_way.outcome
+        finally:
+            if under_way.outcome and under_way.outcome.outputs is not None:
+                with self._guard:
+                    del self._under_way[name]
+            under_way.ended.set()
 
     def _restored(
         self, task: Task, decision: Decision, record: Record, results: Mapping[str, Outputs], log: Log
@@ -176,12 +211,13 @@ class Runner:
         self.graph.records.use(record)
         return True
 
-    def _run(self, task: Task, decision: Decision, results: Mapping[str, Outputs], log: Log) -> Record:
+    def _run(self, task: Task, decision: Decision, given: Attempt, log: Log) -> Record:
         assert decision.fingerprint is not None
+        results = given.results
         same_code(task, decision, self._code)
         upstream_is_whole(self.graph, task, results)
         started, start = time.time(), time.monotonic()
-        with self._scratch(task) as scratch:
+        with self._scratch(task) as scratch, _removals_told(task, scratch, given):
             outputs = task.run(_handed(decision, results, scratch, log))
         # What the task has hard-linked (a build context does) has new stats now, and is still in memory.
         upstream_is_whole(self.graph, task, results)
@@ -192,6 +228,7 @@ class Runner:
         broken = [r for r in broken_claims(self.graph, task, record.outputs) if r.input != f"world:{NEVER}"]
         if broken:
             raise TandemError(f"{task.name} has ended, but {broken[0].new}", hint="something else changed it meanwhile")
+        given.sure()
         self.graph.records.write(record)
         sharing.give(self.graph.share, task, record, log)
         self._remember_time(task, record, started, time.monotonic() - start)
@@ -253,13 +290,31 @@ class Runner:
         try:
             yield folder
         finally:
-            shutil.rmtree(above, ignore_errors=True)
+            # Not all that is there: it is another run's, if this one has lost its lock.
+            shutil.rmtree(folder, ignore_errors=True)
+            with suppress(OSError):
+                above.rmdir()
 
     def _remember_time(self, task: Task, record: Record, started: float, seconds: float) -> None:
         """Beside the records, because no time may be in them: when, how long, and how long as a rule."""
         file = self.graph.artifacts / "times" / f"{folder_name(task.name)}.json"
         entry = {"fingerprint": record.fingerprint, "started": round(started, 3), "seconds": round(seconds, 3)}
         write_whole(file, json.dumps([entry, *times(self.graph, task.name)][:KEPT_TIMES], indent=1) + "\n", sync=False)
+
+
+@contextmanager
+def _removals_told(task: Task, scratch: Path, given: Attempt) -> Iterator[None]:
+    """Name the cause of whatever fails when artifacts/ is removed below a running task."""
+    try:
+        yield
+    except Exception as error:
+        if cancelled() or scratch.is_dir():
+            raise
+        given.sure()
+        raise TandemError(
+            f"{scratch} was removed while {task.name} ran: nothing is recorded",
+            hint="run it again, and remove artifacts/ only when nothing runs",
+        ) from error
 
 
 def times(graph: Graph, task: str) -> list[dict[str, str | float]]:

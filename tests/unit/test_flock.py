@@ -1,0 +1,57 @@
+"""A lock is that of the file at its path, not of one that was removed."""
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from pipeline.core import flock
+
+
+def test_a_lock_is_held_by_one_and_freed_by_closing_it(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "lock"
+    handle = flock.take(path, wait=False)
+    with pytest.raises(BlockingIOError):
+        flock.take(path, wait=False)
+    os.close(handle)
+    os.close(flock.take(path, wait=False))
+
+
+def test_who_waited_for_a_file_that_was_removed_holds_the_one_that_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    first = flock.take(path, wait=True)
+    taken: list[int] = []
+    waiter = threading.Thread(target=lambda: taken.append(flock.take(path, wait=True)))
+    waiter.start()
+    path.unlink()
+    second = flock.take(path, wait=False)
+    assert not flock.holds(first, path)
+    os.close(first)
+    waiter.join(0.3)
+    assert not taken, "another one holds the lock that everybody sees"
+    os.close(second)
+    waiter.join(20)
+    assert flock.holds(taken[0], path)
+    with pytest.raises(BlockingIOError):
+        flock.take(path, wait=False)
+    os.close(taken[0])
+
+
+def test_a_passing_lock_lets_one_in_at_a_time_and_leaves_no_file(tmp_path: Path) -> None:
+    inside, most = [0], [0]
+
+    def work() -> None:
+        for _ in range(200):
+            with flock.passing(tmp_path / "lock"):
+                inside[0] += 1
+                most[0] = max(most[0], inside[0])
+                inside[0] -= 1
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1]
+    assert not list(tmp_path.iterdir())
