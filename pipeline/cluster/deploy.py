@@ -20,7 +20,7 @@ from pipeline.cluster.plan import Plan
 from pipeline.cluster.start import BringUp, Failure
 from pipeline.config.models import Cluster, Serve
 from pipeline.config.rules import REFERENCE
-from pipeline.core import procs
+from pipeline.core import platforms, procs
 from pipeline.core.errors import Cancelled, TandemError
 from pipeline.core.log import Log, announce, wait_until
 from pipeline.host import engine
@@ -31,7 +31,6 @@ COMPLETION_WITHIN = 600.0
 USUAL = 40.0
 """Seconds that a completion takes as a rule where nodes are emulated."""
 # As the Docker engine names machines, and as platforms do.
-MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 class DeployError(TandemError):
@@ -278,4 +277,4 @@ def _machine(endpoint: str) -> str:
             architecture = str(client.info()["Architecture"])
         finally:
             client.close()
-    return MACHINES.get(architecture, architecture)
+    return platforms.architecture_of(architecture)

@@ -13,12 +13,12 @@ from pipeline.commands.progress import Shown
 from pipeline.config import image_yaml, loader
 from pipeline.config.loader import Config
 from pipeline.config.models import Additions, Combine, CombinedImage
+from pipeline.core import platforms
 from pipeline.core.errors import ConfigError, Exit, TandemError
 from pipeline.core.suggest import nearest
 from pipeline.foreign import combinations, comparison
 from pipeline.foreign.combinations import Combination
 from pipeline.foreign.comparison import Side
-from pipeline.host.needs import ELF
 
 
 class Steps:
@@ -207,9 +207,10 @@ def _wanting(image: CombinedImage, architectures: tuple[str, ...]) -> CombinedIm
 
 
 def _platform(given: str) -> str:
-    known = tuple(ELF)
-    if given and given not in known:
-        raise ConfigError(f"--platform {given}: not a platform of images here", hint=nearest(given, known))
+    if given and given not in platforms.PLATFORMS:
+        raise ConfigError(
+            f"--platform {given}: not a platform of images here", hint=nearest(given, platforms.PLATFORMS)
+        )
     return given or PLATFORM
 
 

@@ -11,17 +11,18 @@ from functools import partial
 from pathlib import Path
 
 from pipeline.config.models import Additions
-from pipeline.core import procs
+from pipeline.core import platforms, procs
 from pipeline.core.errors import ConfigError, HostError, TandemError
 from pipeline.core.log import Log, step
 from pipeline.foreign import comparison, facts_cache, pull
 from pipeline.foreign.combinations import Later, Tried
 from pipeline.foreign.comparison import Running, Side, foremost
 from pipeline.host import engine
+from pipeline.host.containers import sweep
 from pipeline.lock import additions, alternatives, resolver
 from pipeline.smoke import probe
-from pipeline.smoke.containers import Box, BoxError, Yard, sweep
-from pipeline.smoke.smoke import MACHINES, USUAL, WITHIN
+from pipeline.smoke.containers import SMOKE, Box, BoxError, Yard
+from pipeline.smoke.smoke import USUAL, WITHIN
 
 LOADED = 8  # architectures that are loaded, besides the listing of all
 
@@ -113,10 +114,10 @@ def _asked(of: Side, architectures: Sequence[str], log: Log) -> Running:
 
     client = engine.client()
     try:
-        for name in sweep(client):
+        for name in sweep(client, SMOKE):
             log.line(f"removed {name}, left behind by a killed run")
         machine = str(client.info()["Architecture"])
-        emulated = MACHINES.get(machine, machine) != of.reading.platform.split("/")[1]
+        emulated = platforms.architecture_of(machine) != platforms.architecture_in(of.reading.platform)
         yard = Yard(client, of.reference, of.reading.platform, emulated=emulated)
         with step(log, f"asking the registry of vLLM {of.version}" + (" (emulated)" if emulated else "")):
             return _in_box(yard, of, architectures, log)

@@ -11,8 +11,8 @@ from pipeline.commands.base import JSON, Looking, Options, say
 from pipeline.commands.survey import SCHEMA, moment
 from pipeline.commands.text import age, size, table
 from pipeline.core.errors import ConfigError, Exit, TandemError
-from pipeline.core.files import folder_name
 from pipeline.graph.graph import Graph
+from pipeline.graph.keys import folder_name
 from pipeline.graph.run.holders import holder
 from pipeline.graph.run.output import LATEST, clean
 from pipeline.graph.selection import resolve

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from pipeline.core.files import canonical
 from pipeline.graph.decide import Decision, Reason, look
 from pipeline.graph.graph import Graph
+from pipeline.graph.keys import canonical
 from pipeline.graph.records import Record
 from pipeline.graph.run.holders import Holder, holder
 from pipeline.graph.run.runner import times

@@ -1,12 +1,10 @@
 """Files that are whole or absent: a temporary name, a sync, a rename."""
 
 import errno
-import json
 import os
 from pathlib import Path
 
 from pipeline.core.errors import HostError
-from pipeline.graph.task import Json
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG}
 
@@ -46,16 +44,6 @@ def point(link: Path, name: str) -> None:
         temporary.replace(link)
     except OSError as error:
         raise not_writable(link, error) from error
-
-
-def canonical(value: Json) -> str:
-    """One spelling of a JSON value: keys sorted, no spaces, ASCII only."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))
-
-
-def folder_name(task: str) -> str:
-    """The name of a task's folder below artifacts/: `build:cpu` is `build-cpu`."""
-    return task.replace(":", "-", 1).replace(":", "+").replace("/", "-")
 
 
 def not_writable(path: Path, error: OSError) -> HostError:

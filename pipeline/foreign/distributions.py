@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from email.parser import HeaderParser
 from urllib.parse import unquote, urlsplit
 
+from pipeline.core.names import normalised_name
 from pipeline.foreign.facts import Inside
 from pipeline.foreign.filesystem import Rule, View
-from pipeline.image.installed_tree import normalised
 
 SMALL = 256 << 10
 RULES: tuple[Rule, ...] = (
@@ -80,16 +80,16 @@ def _editables(view: View, paths: Sequence[str]) -> _Editables:
             path = posixpath.join(folder, name)
             if match := re.fullmatch(r"__editable__\.(.+)-([^-]+)\.pth", name):
                 lines = [line for line in view.text(path).splitlines() if line.startswith("/")]
-                known.sources.update({normalised(match[1]): posixpath.normpath(line) for line in lines[:1]})
+                known.sources.update({normalised_name(match[1]): posixpath.normpath(line) for line in lines[:1]})
             elif match := re.fullmatch(r"__editable___(.+)_finder\.py", name):
                 modules = _mapping(view.text(path))
                 known.modules.update(modules)
                 # The module's name has the version behind the distribution's, both with _ for all else.
                 label = re.sub(r"_\d.*", "", match[1])
-                known.sources.update({normalised(label): _root(view, at) for at in list(modules.values())[:1]})
+                known.sources.update({normalised_name(label): _root(view, at) for at in list(modules.values())[:1]})
             elif name.endswith(".egg-link"):
                 lines = view.text(path).split()
-                known.sources.update({normalised(name.removesuffix(".egg-link")): line for line in lines[:1]})
+                known.sources.update({normalised_name(name.removesuffix(".egg-link")): line for line in lines[:1]})
     return known
 
 
@@ -138,10 +138,10 @@ def _inside(view: View, folder: str, name: str, editables: _Editables) -> Inside
     if not requires:
         requires = list(_requires(view.text(f"{where}/requires.txt")))
     return Inside(
-        name=normalised(called),
+        name=normalised_name(called),
         version=version,
         place=folder,
-        editable=_direct(view, where) or editables.sources.get(normalised(called), ""),
+        editable=_direct(view, where) or editables.sources.get(normalised_name(called), ""),
         requires=tuple(requires),
         extras=tuple(str(item).strip() for item in headers.get_all("Provides-Extra", [])),
     )

@@ -6,12 +6,12 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pipeline.core import platforms
 from pipeline.core.errors import TandemError
 from pipeline.foreign import distributions, entrypoint, model_registry, pip_check, pythons
 from pipeline.foreign.facts import Interpreter, Reading
 from pipeline.foreign.filesystem import Rule, View
 from pipeline.foreign.pythons import Inside
-from pipeline.lock.wheel_tags import MACHINES
 
 PROGRAMS = (
     *("vllm", "ray", "python3", "pip", "uv", "conda", "git", "curl", "wget", "patch", "bash", "sh", "earlyoom"),
@@ -124,7 +124,7 @@ def _resolved(view: View, path: str) -> str:
 
 def _library_folders(platform: str) -> tuple[str, ...]:
     """Where the loader looks without being told (ld.so(8)), Debian's folders of the platform first."""
-    triplet = f"{MACHINES.get(platform.split('/')[1], platform.split('/')[1])}-linux-gnu"
+    triplet = f"{platforms.machine_of(platform)}-linux-gnu"
     plain = ("/lib64", "/usr/lib64", "/lib", "/usr/lib", "/usr/local/lib")
     return (f"/lib/{triplet}", f"/usr/lib/{triplet}", *plain)
 

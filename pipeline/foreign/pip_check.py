@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pipeline.core import platforms
+from pipeline.core.names import normalised_name
 from pipeline.foreign.facts import Inside
-from pipeline.image.installed_tree import normalised
-from pipeline.lock.wheel_tags import MACHINES
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -54,13 +54,13 @@ def wishes(
     extras: dict[str, set[str]] = {}
     for item in asked:
         if (given := read(item)) is not None and applies(given, "", env):
-            extras.setdefault(normalised(given.name), set()).update(map(normalised, given.extras))
+            extras.setdefault(normalised_name(given.name), set()).update(map(normalised_name, given.extras))
     _spread(extras, every, env)
     for name, inside in there.items():
         for wish in every[name]:
             if (extra := _wanted(wish, extras.get(name, set()), env)) is not None:
                 who = f"{name}[{extra}] {inside.version}" if extra else f"{name} {inside.version}"
-                yield Wish(who, normalised(wish.name), wish)
+                yield Wish(who, normalised_name(wish.name), wish)
 
 
 def by_name(distributions: Iterable[Inside]) -> dict[str, Inside]:
@@ -84,7 +84,7 @@ def environment(python: str, platform: str) -> dict[str, str]:
         "implementation_name": "cpython",
         "implementation_version": full,
         "os_name": "posix",
-        "platform_machine": MACHINES.get(platform.rpartition("/")[2], platform.rpartition("/")[2]),
+        "platform_machine": platforms.machine_of(platform),
         "platform_python_implementation": "CPython",
         "platform_release": "",
         "platform_system": "Linux",
@@ -139,8 +139,8 @@ def _spread(extras: dict[str, set[str]], every: Mapping[str, Sequence["Requireme
             for wish in mine:
                 if not wish.extras or _wanted(wish, extras.get(name, set()), env) is None:
                     continue
-                known = extras.setdefault(normalised(wish.name), set())
-                changed |= not known.issuperset(more := set(map(normalised, wish.extras)))
+                known = extras.setdefault(normalised_name(wish.name), set())
+                changed |= not known.issuperset(more := set(map(normalised_name, wish.extras)))
                 known |= more
 
 

@@ -218,7 +218,7 @@ def created(name: str, platform: str) -> Iterator[tuple[str, Configuration]]:
     """
     from docker.errors import APIError
 
-    from pipeline.smoke import containers
+    from pipeline.host import containers
 
     client = engine.client()
     containers.sweep(client, KIND)

@@ -8,9 +8,9 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pipeline.core.files import canonical
 from pipeline.graph.fingerprint import Values, fingerprint, upstream, values
 from pipeline.graph.graph import Graph
+from pipeline.graph.keys import canonical
 from pipeline.graph.records import Record
 from pipeline.graph.task import MALFORMED, Outputs, Task
 from pipeline.graph.world import NEVER

@@ -18,9 +18,9 @@ from pathlib import Path
 from msgspec import Struct
 
 from pipeline.core.errors import ConfigError, TandemError
-from pipeline.core.files import canonical
 from pipeline.graph.code_hash import modules
 from pipeline.graph.globs import expand, is_pattern
+from pipeline.graph.keys import canonical
 from pipeline.graph.stat_cache import StatCache, is_executable
 from pipeline.graph.task import Inputs, Json, Outputs
 from pipeline.graph.tools import Tools

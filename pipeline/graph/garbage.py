@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from pipeline.core.files import canonical, folder_name, not_writable
+from pipeline.core.files import not_writable
 from pipeline.graph.decide import Decision, look
 from pipeline.graph.graph import Graph
+from pipeline.graph.keys import canonical, folder_name
 from pipeline.graph.records import LATEST, Record
 from pipeline.graph.task import MALFORMED
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from pipeline.core.errors import ConfigError
-from pipeline.core.files import folder_name
 from pipeline.graph.code_hash import PACKAGE
 from pipeline.graph.fingerprint import Surroundings
+from pipeline.graph.keys import folder_name
 from pipeline.graph.records import Records
 from pipeline.graph.sharing import Share
 from pipeline.graph.stat_cache import StatCache

@@ -7,8 +7,9 @@ from pathlib import Path
 from msgspec import Struct
 
 from pipeline.core.errors import HostError
-from pipeline.core.files import folder_name, not_writable, point, write_whole
+from pipeline.core.files import not_writable, point, write_whole
 from pipeline.graph.fingerprint import result_digest
+from pipeline.graph.keys import folder_name
 from pipeline.graph.task import Outputs
 
 SCHEMA = 1

@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from pipeline.core.errors import ConfigError
-from pipeline.core.files import canonical
 from pipeline.graph.globs import expand
+from pipeline.graph.keys import canonical
 from pipeline.graph.stat_cache import StatCache, is_executable, signature
 from pipeline.graph.task import Claim
 

@@ -8,13 +8,12 @@ import os
 import shlex
 from pathlib import Path
 
-from pipeline.core import procs
+from pipeline.core import platforms, procs
 from pipeline.core.errors import HostError, TandemError
 from pipeline.core.log import Log
 from pipeline.host.needs import BINFMT
 
 RULES = Path("/usr/lib/binfmt.d")
-NAMES = {"linux/arm64": "qemu-aarch64", "linux/amd64": "qemu-x86_64"}
 MOUNT = ("mount", "-t", "binfmt_misc", "binfmt_misc", str(BINFMT))
 
 
@@ -23,7 +22,7 @@ def rule(platform: str, rules: Path = RULES) -> str:
 
     Flag F is added if it lacks: without it each container would need the interpreter inside.
     """
-    file = rules / f"{NAMES[platform]}.conf"
+    file = rules / f"{_name(platform)}.conf"
     if not file.is_file():
         return ""
     line = next(line for line in file.read_text().splitlines() if line.startswith(":"))
@@ -60,9 +59,9 @@ def register(platform: str, log: Log) -> None:
     """
     line = rule(platform)
     if not line:
-        raise HostError(f"no rule {NAMES[platform]}.conf in {RULES}", hint="install qemu-user-binfmt")
-    log.line(f"registering {NAMES[platform]} with the kernel")
-    entry = BINFMT / NAMES[platform]
+        raise HostError(f"no rule {_name(platform)}.conf in {RULES}", hint="install qemu-user-binfmt")
+    log.line(f"registering {_name(platform)} with the kernel")
+    entry = BINFMT / _name(platform)
     if entry.exists():
         entry.write_text("-1")
     (BINFMT / "register").write_text(line)
@@ -71,4 +70,9 @@ def register(platform: str, log: Log) -> None:
 def command(platform: str) -> str:
     """What register() does, as a person would type it."""
     mounted = "" if is_mounted() else shlex.join(MOUNT) + " && "
-    return f"{mounted}grep -h ^: {RULES}/{NAMES[platform]}.conf >{BINFMT}/register"
+    return f"{mounted}grep -h ^: {RULES}/{_name(platform)}.conf >{BINFMT}/register"
+
+
+def _name(platform: str) -> str:
+    """What QEMU's package calls its rule for a platform, as in qemu-aarch64."""
+    return f"qemu-{platforms.machine_of(platform)}"

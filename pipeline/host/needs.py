@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from pipeline.core import http_client, procs
+from pipeline.core import http_client, platforms, procs
 from pipeline.core.errors import HostError, TandemError
 
 SOCKET = "/var/run/docker.sock"
@@ -23,9 +23,6 @@ KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 ENGINE = (26,)
 BUILDX = (0, 13)
 SNAPSHOTTER = "io.containerd.snapshotter.v1"
-# e_machine of ELF headers, by the platform whose programs carry it.
-ELF = {"linux/arm64": 183, "linux/amd64": 62}
-MACHINES = {"aarch64": "linux/arm64", "x86_64": "linux/amd64"}
 # Where systems keep the certificates by which downloads are checked (Debian's, Fedora's, Alpine's).
 BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 # What images are made for: their probes run here, emulated where the machine is another.
@@ -136,7 +133,7 @@ def is_local(where: str) -> bool:
 def foreign(info: Mapping[str, Any] | None) -> tuple[str, ...]:
     """The target platforms that the engine's machine (this one, if there is no engine yet) does not run itself."""
     machine = str((info or {}).get("Architecture") or os.uname().machine)
-    return tuple(target for target in TARGETS if target != MACHINES.get(machine))
+    return tuple(target for target in TARGETS if platforms.machine_of(target) != machine)
 
 
 def version(text: str) -> tuple[int, ...]:
@@ -155,11 +152,12 @@ def emulator(platform: str, folder: Path = BINFMT) -> tuple[str, str]:
 
     Format: https://docs.kernel.org/admin-guide/binfmt-misc.html
     """
+    wanted = platforms.ELF_MACHINES[platforms.architecture_in(platform)]
     for entry in _entries(folder):
         fields = dict(line.split(" ", 1) for line in entry.read_text().splitlines() if " " in line)
         magic = bytes.fromhex(fields.get("magic", ""))
         enabled = entry.read_text().startswith("enabled")
-        if enabled and magic[:4] == b"\x7fELF" and int.from_bytes(magic[18:20], "little") == ELF[platform]:
+        if enabled and magic[:4] == b"\x7fELF" and int.from_bytes(magic[18:20], "little") == wanted:
             return fields.get("interpreter", ""), fields.get("flags:", "")
     return "", ""
 

@@ -15,13 +15,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipeline.core import platforms
 from pipeline.core.errors import TandemError
+from pipeline.core.names import normalised_name
+from pipeline.lock.place import Place
 
-PREFIX = "usr/local"
-DATA = ("bin", "etc", "man", "share")  # of uv's target folder, but of the prefix in the image
 INSTALLER = ("INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "uv_build.json")
-ELF_MACHINES = {"arm64": 183, "amd64": 62}
-CPUS = {3: "i386", 21: "ppc64", 22: "s390", 40: "arm", 62: "x86-64", 183: "aarch64", 243: "riscv"}
 
 # Of a script that uv writes for a long path to Python: three lines that are both shell and Python.
 _SHELL = re.compile(rb"\A#!/bin/sh\n'''exec' [^\n]*python[^\n]*\n' '''\n")
@@ -34,33 +33,6 @@ class Distribution:
 
     name: str
     files: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where an image has what we install: modules, shared data, scripts (below the root); and their interpreter."""
-
-    site: str
-    prefix: str
-    scripts: str
-    interpreter: str
-
-    def of(self, path: str) -> str:
-        """The path in the image of what uv put at `path` in its target folder."""
-        top, _, below = path.partition("/")
-        if top == "bin":
-            return f"{self.scripts}/{below}"
-        return f"{self.prefix}/{path}" if top in DATA else f"{self.site}/{path}"
-
-    @property
-    def shebang(self) -> bytes:
-        """The first line of a script that this interpreter runs."""
-        return f"#!{self.interpreter}\n".encode()
-
-
-def debian(python: str) -> Place:
-    """The place in an image made from Debian packages."""
-    return Place(f"{PREFIX}/lib/python{python}/dist-packages", PREFIX, f"{PREFIX}/bin", "/usr/bin/python3")
 
 
 def normalise(tree: Path, place: Place, wheels: Mapping[str, Path]) -> tuple[Distribution, ...]:
@@ -100,13 +72,8 @@ def _one(
     return Distribution(name, files)
 
 
-def normalised(name: str) -> str:
-    """A distribution's name as indexes and locks write it."""
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
 def _name(folder: Path) -> str:
-    return normalised(folder.name.removesuffix(".dist-info").rpartition("-")[0])
+    return normalised_name(folder.name.removesuffix(".dist-info").rpartition("-")[0])
 
 
 def _rows(record: Path) -> list[tuple[str, str, str]]:
@@ -163,6 +130,6 @@ def foreign(files: Mapping[str, Path], arch: str) -> list[str]:
             head = file.read(20)
         if head[:4] == b"\x7fELF":
             machine = int.from_bytes(head[18:20], "little" if head[5] == 1 else "big")
-            if machine != ELF_MACHINES[arch] and machine in CPUS:
-                found.append(f"{name} ({CPUS[machine]})")
+            if machine != platforms.ELF_MACHINES[arch] and machine in platforms.CPUS:
+                found.append(f"{name} ({platforms.CPUS[machine]})")
     return found

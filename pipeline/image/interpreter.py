@@ -8,6 +8,7 @@ import shutil
 import tarfile
 from pathlib import Path
 
+from pipeline.core import platforms
 from pipeline.core.errors import HostError
 from pipeline.core.log import Log
 from pipeline.image import deb
@@ -26,7 +27,7 @@ def interpreter(lock: Lock, into: Path, log: Log) -> list[str]:
     The result is an argv prefix: a script and its arguments follow. It forks, but cannot start itself anew
     (multiprocessing's spawn), for sys.executable is the dynamic linker. Raises HostError on an unknown machine.
     """
-    arch = debs.machine()
+    arch = platforms.this_architecture()
     if arch not in LINKERS:
         raise HostError(f"no interpreter is locked for {arch}, only for {', '.join(LINKERS)}")
     root = into / f"python{lock.python}-{arch}"

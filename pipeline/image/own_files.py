@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.models import Image
-from pipeline.core import tar
+from pipeline.core import names, tar
 from pipeline.core.errors import ConfigError
-from pipeline.core.suggest import nearest
 from pipeline.foreign.launcher_layer import Launching
 from pipeline.image import bytecode, installed_tree
-from pipeline.image.installed_tree import Place
+from pipeline.lock.aliases import check_aliases
 from pipeline.lock.lockfile import Lock
+from pipeline.lock.place import Place
 
 # Links of a merged /usr: a folder of that name in a layer would take the link's place.
 MERGED = ("bin", "lib", "lib64", "sbin")
@@ -87,18 +87,6 @@ def _launching(launching: Launching, root: Path) -> None:
         (root / path).symlink_to(to)
 
 
-def check_aliases(name: str, image: Image, locked: Lock) -> None:
-    """Raise ConfigError, with the nearest name, for an alias of what is not among the locked wheels."""
-    known = locked.versions
-    for i, alias in enumerate(image.aliases):
-        if installed_tree.normalised(alias.of) not in known:
-            near = nearest(installed_tree.normalised(alias.of), known)
-            raise ConfigError(
-                f"dockerfiles/{name}/image.yaml: aliases[{i}].of: {alias.of!r} is not locked",
-                hint=near if near.startswith("did you") else f"lockfiles/{name}.requirements.txt lists what is",
-            )
-
-
 def refuse_known(name: str, image: Image, locked: Lock, folder: Path) -> None:
     """Raise ConfigError for a distribution of ours, or an alias, with a name that the image has already.
 
@@ -109,7 +97,7 @@ def refuse_known(name: str, image: Image, locked: Lock, folder: Path) -> None:
     given |= {where: str(project["name"]) for where, project in projects(name, image, folder).items()}
     ours: dict[str, str] = {}
     for where, called in given.items():
-        known = installed_tree.normalised(called)
+        known = names.normalised_name(called)
         if version := there.get(known):
             raise ConfigError(f"{where}: {called} {version} is in the image already", hint=TWICE)
         if (other := ours.setdefault(known, where)) != where:

@@ -14,11 +14,12 @@ from pipeline.core.errors import TandemError
 from pipeline.core.log import Log, step
 from pipeline.core.scratch import scratch_folder
 from pipeline.image import bytecode, installed_tree, layers
-from pipeline.image.installed_tree import Distribution, Place
+from pipeline.image.installed_tree import Distribution
 from pipeline.image.interpreter import interpreter
 from pipeline.image.layers import Layer
-from pipeline.lock import lock, resolver
+from pipeline.lock import lock, place, resolver
 from pipeline.lock.lockfile import Lock
+from pipeline.lock.place import Place
 
 AT_ONCE = 6000  # files compiled between two signs of life
 SUMMARY = "layers.json"
@@ -152,7 +153,7 @@ def portions(names: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _importable(path: str) -> bool:
-    return path.endswith(".py") and path.partition("/")[0] not in installed_tree.DATA
+    return path.endswith(".py") and path.partition("/")[0] not in place.DATA
 
 
 def pyc(path: str, python: str) -> str:

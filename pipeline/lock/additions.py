@@ -8,10 +8,10 @@ from pathlib import Path
 
 from pipeline.core.errors import ConfigError
 from pipeline.core.log import Log
+from pipeline.core.names import normalised_name
 from pipeline.foreign import pip_check
 from pipeline.foreign.facts import Inside, Reading
 from pipeline.foreign.pip_check import Wish
-from pipeline.image.installed_tree import normalised
 from pipeline.lock import alternatives, conflict, resolver, stub_index
 from pipeline.lock.conflict import Clash
 from pipeline.lock.resolver import Request, Wheel
@@ -89,7 +89,7 @@ def _stay(request: Request, inside: Mapping[str, Inside]) -> None:
         wish = pip_check.read(item)
         if wish is None or not pip_check.applies(wish, "", env):
             continue
-        there = inside.get(normalised(wish.name))
+        there = inside.get(normalised_name(wish.name))
         if there is not None and not pip_check.fits(wish, there.version):
             raise ConfigError(
                 f"{request.origin} asks for {item}, but {there.name} is inside the image with version {there.version}",

@@ -4,6 +4,7 @@ from functools import partial
 from pathlib import Path
 
 from pipeline.config.models import CombinedImage
+from pipeline.core import platforms
 from pipeline.core.errors import Cancelled, ConfigError, HostError, TandemError
 from pipeline.core.log import Log
 from pipeline.foreign import facts_cache, launcher_layer, pull
@@ -13,7 +14,6 @@ from pipeline.lock import apt as aptroot
 from pipeline.lock.debs import Deb
 from pipeline.lock.lockfile import SUITES, Lock
 from pipeline.lock.request import request
-from pipeline.lock.wheel_tags import MACHINES
 
 BASE = "base"
 """In TANDEM_LOCK=upgrade:NAME,…: the digest behind the base's tag."""
@@ -91,7 +91,7 @@ def _interpreter(python: str, before: Lock | None, moving: frozenset[str], log: 
     if before and before.python == python and len(kept) == len(before.interpreter):
         return before.interpreter
     found: set[Deb] = set()
-    for machine in MACHINES:
+    for machine in platforms.MACHINES:
         with aptroot.private(suite, machine, log) as apt:
             found.update(apt.resolve([f"python{python}-minimal", f"libpython{python}-stdlib"], kept))
     return tuple(sorted(found))

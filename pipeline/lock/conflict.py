@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from pipeline.core.errors import ConfigError, TandemError
-from pipeline.image.installed_tree import normalised
+from pipeline.core.names import normalised_name
 
 SHOWN = 8  # lines of uv's own explanation; all of it is in the log
 NETWORK = ("Failed to fetch", "error sending request", "Request failed", "dns error")
@@ -45,7 +45,7 @@ def explain(output: str, origin: str, requirements: Sequence[str], constraints: 
 def name_of(requirement: str) -> str:
     """The normalised name in front of a requirement."""
     match = re.match(r"[A-Za-z0-9._-]+", requirement.strip())
-    return normalised(match[0].rstrip("-_.")) if match else ""
+    return normalised_name(match[0].rstrip("-_.")) if match else ""
 
 
 def _clash(text: str, origin: str, requirements: Sequence[str], constraints: Sequence[str]) -> Clash:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from pipeline.config.models import DebianImage
+from pipeline.core import platforms
 from pipeline.core.errors import ConfigError
 from pipeline.core.log import Log
 from pipeline.lock import apt as aptroot
@@ -12,7 +13,7 @@ from pipeline.lock import debs, pins, resolver
 from pipeline.lock.debs import Deb
 from pipeline.lock.lockfile import Lock
 from pipeline.lock.request import request
-from pipeline.lock.wheel_tags import MACHINES, Target
+from pipeline.lock.wheel_tags import Target
 
 OF_DEBS = ("platform", "debian", "packages", "python")
 OF_WHEELS = ("platform", "debian", "python", "requirements", "constraints", "cutoff")
@@ -66,8 +67,8 @@ def _debs(
                 _python_of(packages, version, origin)
             return packages, apt.resolve(wanted, kept_interpreter, f"{origin}: python.version")
 
-    with ThreadPoolExecutor(len(MACHINES)) as pool:
-        found = list(pool.map(one, MACHINES))
+    with ThreadPoolExecutor(len(platforms.MACHINES)) as pool:
+        found = list(pool.map(one, platforms.MACHINES))
     packages = next(of_image for of_image, _ in found if of_image)
     interpreter = {deb for _, of_machine in found for deb in of_machine}
     log.line(f"{len(packages)} Debian packages for {arch}, {sum(deb.size for deb in packages) / 1e6:.0f} MB")

@@ -1,6 +1,5 @@
 """Locked Debian packages, and where to get them: the host's own Debian sources with the suite replaced."""
 
-import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -126,11 +125,6 @@ def proxies() -> dict[str, str] | None:
         if match:
             found[match[1].lower()] = match[2]
     return {scheme: url for scheme, url in found.items() if url != "DIRECT"} if found else None
-
-
-def machine() -> str:
-    """This machine's own architecture, as Debian calls it."""
-    return {"x86_64": "amd64", "aarch64": "arm64"}.get(os.uname().machine, os.uname().machine)
 
 
 def version() -> str:

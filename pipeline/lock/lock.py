@@ -8,8 +8,7 @@ from typing import Any
 from pipeline.config.models import CombinedImage, Image
 from pipeline.core.errors import ConfigError
 from pipeline.core.log import Log
-from pipeline.image import own_files
-from pipeline.lock import combined, debian, lockfile
+from pipeline.lock import aliases, combined, debian, lockfile
 from pipeline.lock.lockfile import Lock
 from pipeline.lock.request import files, request
 from pipeline.lock.wheel_tags import Target
@@ -39,7 +38,7 @@ def make(name: str, image: Image, root: Path, mode: str, log: Log) -> Lock:
     alias of what is not locked, once the lock is there: another alias needs no other lock.
     """
     found = _answering(name, image, root, mode, log)
-    own_files.check_aliases(name, image, found)
+    aliases.check_aliases(name, image, found)
     return found
 
 

@@ -20,9 +20,9 @@ import msgspec
 
 from pipeline.core.errors import ConfigError
 from pipeline.foreign.facts import Reading
-from pipeline.image import installed_tree
-from pipeline.image.installed_tree import Place
+from pipeline.lock import place
 from pipeline.lock.debs import Deb
+from pipeline.lock.place import Place
 from pipeline.lock.request import files
 from pipeline.lock.resolver import Wheel
 
@@ -89,7 +89,7 @@ class Lock:
     def place(self) -> Place:
         """Where the image has its Python packages."""
         if self.reading is None:
-            return installed_tree.debian(self.python)
+            return place.debian(self.python)
         python = self.reading.python
         site, scripts = python.site.strip("/"), python.scripts.strip("/")
         return Place(site, scripts.rpartition("/")[0], scripts, python.path)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from pipeline.core import platforms
 from pipeline.core.errors import ConfigError, HostError
 from pipeline.core.log import Log
 
@@ -67,9 +68,8 @@ class Wanted(Struct, frozen=True, kw_only=True):
 
     def of_this_machine(self, locked: "Sequence[Deb]", *, hint: str) -> "list[Deb]":
         """What is locked for this machine's architecture. Raises HostError with the hint if that is nothing."""
-        from pipeline.lock import debs
 
-        own = debs.machine()
+        own = platforms.this_architecture()
         if not any(deb.arch == own for deb in locked):
             raise HostError(f"{self.path}: nothing is locked for {own}", hint=hint)
         return [deb for deb in locked if deb.arch in (own, "all")]

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-MACHINES = {"arm64": "aarch64", "amd64": "x86_64"}
+from pipeline.core import platforms
+
 OLDEST = {"arm64": 17, "amd64": 5}  # minor version of the first glibc 2 that manylinux knows for the architecture
 LEGACY = {17: "2014", 12: "2010", 5: "1"}
 
@@ -19,7 +20,7 @@ class Target:
     @property
     def machine(self) -> str:
         """The architecture as the kernel and Python call it."""
-        return MACHINES[self.arch]
+        return platforms.MACHINES[self.arch]
 
     @property
     def words(self) -> str:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.models import Image
+from pipeline.core.names import normalised_name
 from pipeline.foreign.facts import Inside
 from pipeline.foreign.pip_check import complaints, new
-from pipeline.image.installed_tree import normalised
 from pipeline.smoke.probe import Answer, crashed
 from pipeline.smoke.verdict import Outcome, Verdict
 
@@ -47,7 +47,7 @@ def verdict(image: Image, inside: Collection[str], overlay: Path | None, answers
 def _complaints(image: Image, inside: Collection[str], said: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[str]]:
     """What is inconsistent in the image below on its own, and in all of it."""
     there = [
-        Inside(name=normalised(name), version=version, place=place, requires=tuple(requires), extras=tuple(extras))
+        Inside(name=normalised_name(name), version=version, place=place, requires=tuple(requires), extras=tuple(extras))
         for name, version, place, requires, extras in said["distributions"]
     ]
     below = [found for found in there if found.name in inside]
@@ -63,6 +63,6 @@ def _changed(
 ) -> Iterator[tuple[bool, str]]:
     """Whether it is our doing, and the words, for each file that is not as its distribution installed it."""
     for name, version, path, there in said:
-        ours = normalised(name) not in inside or (overlay is not None and (overlay / path.lstrip("/")).exists())
+        ours = normalised_name(name) not in inside or (overlay is not None and (overlay / path.lstrip("/")).exists())
         what = f"is not what {name} {version} installed" if there else f"is gone, and {name} {version} installed it"
         yield ours, f"patched: {path} {what}: {PATCHED}"

@@ -4,7 +4,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from uuid import uuid4
 from pipeline.core import owners, procs, tar
 from pipeline.core.errors import Cancelled, TandemError
 from pipeline.host import engine
+from pipeline.host.containers import OWNER
 from pipeline.host.engine import LABEL
 from pipeline.smoke.verdict import emulator_crashed
 
@@ -25,8 +26,9 @@ SECRETS = "secrets/"
 PROBES = Path(__file__).parent.parent / "probes"
 INSIDE = "/opt/tandem"
 """Where our files lie in the containers; never in an image."""
-OWNER = f"{LABEL}.owner"
-OURS = {LABEL: "smoke"}
+SMOKE = "smoke"
+"""What our label says of the containers that are made here."""
+OURS = {LABEL: SMOKE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,23 +261,3 @@ def _archive(files: Mapping[str, bytes]) -> bytes:
             for path, content in {**inside, **files}.items()
         }
     )
-
-
-def sweep(client: "DockerClient", kind: str = OURS[LABEL]) -> list[str]:
-    """Remove what a killed run left behind of a kind, never what a living one uses; returns the names."""
-    from docker.errors import NotFound
-
-    label: dict[str, str | list[str] | bool] = {"label": f"{LABEL}={kind}"}
-    containers = client.containers.list(all=True, filters=label, ignore_removed=True)
-    removed: list[str] = []
-    for container in containers:
-        if owners.gone(container.labels.get(OWNER, "")):
-            with suppress(NotFound):  # another run sweeps too
-                engine.remove(container)
-                removed.append(str(container.name))
-    for network in client.networks.list(filters=label):
-        if owners.gone(network.attrs["Labels"].get(OWNER, "")):
-            with suppress(NotFound):
-                network.remove()
-                removed.append(str(network.name))
-    return removed

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.models import Alias, Image
-from pipeline.image.installed_tree import normalised
+from pipeline.core.names import normalised_name
 from pipeline.smoke import architectures, consistency
 from pipeline.smoke.containers import INSIDE
 from pipeline.smoke.probe import ATTEMPTS, Answer, crashed
@@ -74,7 +74,7 @@ def verdicts(wanted: Wanted, answers: Mapping[str, Answer]) -> list[Verdict]:
 def installed(answers: Mapping[str, Answer], name: str) -> str:
     """The version of a distribution (normalised name) by the answer to VERSIONS; empty if it is not known."""
     rows = answers[VERSIONS].value if VERSIONS in answers else None
-    return next((version for found, version, _ in rows or () if normalised(found) == name), "")
+    return next((version for found, version, _ in rows or () if normalised_name(found) == name), "")
 
 
 def _one(
@@ -94,8 +94,8 @@ def _versions(installed: Sequence[tuple[str, str, str]], asked: Wanted) -> tuple
     image = asked.image
     places: dict[str, list[tuple[str, str]]] = {}
     for name, version, folder in installed:
-        places.setdefault(normalised(name), []).append((version, folder))
-    aliases = {normalised(alias.name): alias for alias in image.aliases}
+        places.setdefault(normalised_name(name), []).append((version, folder))
+    aliases = {normalised_name(alias.name): alias for alias in image.aliases}
     says = {
         **{name: (version, "the lock") for name, version in asked.locked.items()},
         **{name: (alias.version, "image.yaml") for name, alias in aliases.items()},

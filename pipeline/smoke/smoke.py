@@ -14,13 +14,15 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from pipeline.config.models import Image
+from pipeline.core import platforms
 from pipeline.core.errors import ConfigError, HostError, TandemError
 from pipeline.core.log import Log, announce
+from pipeline.core.names import normalised_name
 from pipeline.host import engine
+from pipeline.host.containers import sweep
 from pipeline.image import own_files
-from pipeline.image.installed_tree import normalised
 from pipeline.smoke import launcher, python, ray
-from pipeline.smoke.containers import BoxError, Yard, sweep
+from pipeline.smoke.containers import SMOKE, BoxError, Yard
 from pipeline.smoke.probe import ask
 from pipeline.smoke.verdict import Outcome, Verdict
 
@@ -33,7 +35,6 @@ USUAL = {False: 60.0, True: 180.0}
 WITHIN = {False: 600.0, True: 1200.0}
 """Seconds that one life of the Python probe may take."""
 # As the Docker engine names machines, and as platforms do.
-MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ def run(
     config = _config_file(image, folder)
     ours = _ours(image_name, image, folder)
     with _engine() as client:
-        for name in sweep(client):
+        for name in sweep(client, SMOKE):
             log.line(f"removed {name}, left behind by a killed run")
         overlay = folder / image.files if image.files else None
         wanted = python.Wanted(image, locked, ours, frozenset(inside), overlay)
@@ -113,7 +114,7 @@ def _config_file(image: Image, folder: Path) -> bytes | None:
 def _ours(image_name: str, image: Image, folder: Path) -> dict[str, str]:
     """Normalised name and version of each distribution of our own, whatever its folder is called."""
     projects = own_files.projects(image_name, image, folder).values()
-    return {normalised(str(project["name"])): str(project["version"]) for project in projects}
+    return {normalised_name(str(project["name"])): str(project["version"]) for project in projects}
 
 
 class _Shared:
@@ -161,7 +162,7 @@ def _inspect(client: "DockerClient", reference: str) -> Json:
 
 def _emulated(client: "DockerClient", about: Json) -> bool:
     machine = str(client.info()["Architecture"])
-    return MACHINES.get(machine, machine) != str(about["Architecture"])
+    return platforms.architecture_of(machine) != str(about["Architecture"])
 
 
 def _inside(

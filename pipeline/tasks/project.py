@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pipeline.config import loader as reader
 from pipeline.config.loader import Config
+from pipeline.core import platforms
 from pipeline.core.errors import HostError
 from pipeline.graph.configured import Configuration
 from pipeline.graph.graph import Graph
@@ -59,7 +60,7 @@ def _register_tools(made: Graph) -> None:
     made.tools.register("engine", _engine)
     made.tools.register("buildx", lambda: by_binary(str(needs.plugin() or "docker-buildx"), ("version",), made.cache)())
     made.tools.register("uv", by_binary(str(Path(sys.prefix) / "bin" / "uv"), ("--version",), made.cache))
-    for platform in needs.ELF:
+    for platform in platforms.PLATFORMS:
         made.tools.register(f"emulator {platform}", partial(_emulator, platform, made))
 
 

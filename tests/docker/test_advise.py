@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 from pipeline.config import loader
+from pipeline.core import platforms
 from pipeline.host import engine
-from pipeline.smoke.smoke import MACHINES
 from tests.docker import smoke_image
 from tests.docker.smoke_image import SITE, dist_info, tar_of
 from tests.ports import free_port
 
 pytestmark = pytest.mark.timeout(600)
 REPOSITORY = Path(__file__).parents[2]
-PLATFORM = f"linux/{MACHINES.get(os.uname().machine, os.uname().machine)}"
+PLATFORM = f"linux/{platforms.this_architecture()}"
 # As vLLM's own: a table in the source, and a registry that is made of it and that plug-ins may add to.
 REGISTRY = """
 from importlib import import_module

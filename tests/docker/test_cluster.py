@@ -25,7 +25,7 @@ from pipeline.commands.down import Down
 from pipeline.commands.logs import Logs
 from pipeline.commands.ps import Ps
 from pipeline.config.models import Cluster, Node, Serve
-from pipeline.core import procs
+from pipeline.core import platforms, procs
 from pipeline.core.errors import Cancelled
 from pipeline.core.log import NullLog
 from pipeline.host import engine
@@ -156,7 +156,7 @@ def target(image: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterat
         serve=Serve(port=free_port(), within=60, env={"PYTHONPATH": "/opt/fake"}),
     )
     name = f"test-{re.sub('[^a-z]+', '-', request.node.name)[5:35].strip('-')}"
-    platform = "linux/" + deploy.MACHINES.get(engine.look("local", "/info")["Architecture"], "amd64")
+    platform = "linux/" + platforms.architecture_of(engine.look("local", "/info")["Architecture"])
     yield Target(name=name, cluster=cluster, image=image, platform=platform, model=tmp_path / "model")
     clusters.clear(engine.client(), name)
     procs.resume()

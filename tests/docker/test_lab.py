@@ -218,7 +218,7 @@ def test_nobody_else_can_read_the_keys_and_the_person_s_own_ssh_is_as_it_was(sta
 ENDED_EARLY = """
 import sys
 from pathlib import Path
-from pipeline import lab
+from pipeline.lab import lab
 from pipeline.core.log import NullLog
 lab.up(Path(sys.argv[1]), NullLog(), registry="127.0.0.1:1", count=1)
 """

@@ -18,12 +18,11 @@ from pipeline.core.errors import TandemError
 from pipeline.core.log import NullLog
 from pipeline.core.owners import owner
 from pipeline.foreign import pull
-from pipeline.host import engine
+from pipeline.host import containers, engine
 from pipeline.image import base_paths
 from pipeline.lock.lockfile import Lock
 from pipeline.lock.service_packages import REGISTRY as LOCKED
 from pipeline.registry import api, local
-from pipeline.smoke import containers
 from tests import stored
 from tests.ports import free_port
 from tests.tinyroot import REGISTRY, Root, debian, distribution, script, tar

@@ -15,6 +15,7 @@ from docker import DockerClient
 from docker.errors import APIError
 
 from pipeline.config.models import CombinedImage, DebianBase, DebianImage, Image, ImageBase, Python, Smoke
+from pipeline.core import platforms
 from pipeline.core.log import NullLog
 from pipeline.smoke import smoke
 from tests.docker import smoke_image
@@ -107,7 +108,7 @@ def debian(client: DockerClient, **asked: Any) -> DebianImage:
 
 def platform(client: DockerClient) -> str:
     machine = str(client.info()["Architecture"])
-    return f"linux/{smoke.MACHINES.get(machine, machine)}"
+    return f"linux/{platforms.architecture_of(machine)}"
 
 
 def refused(reference: str, image: Image, check: str, inside: tuple[str, ...] = ()) -> tuple[str, ...]:

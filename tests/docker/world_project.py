@@ -11,7 +11,7 @@ from pipeline.host import engine
 from pipeline.lock.service_packages import REGISTRY
 from pipeline.registry import local
 from tests import stored
-from tests.flow.project import REPOSITORY, Done, Project, own_memory
+from tests.flow.project import NO_BYTECODE, REPOSITORY, Done, Project, own_memory
 from tests.ports import free_port
 
 
@@ -20,9 +20,7 @@ class World(Project):
 
     def __init__(self, root: Path, name: str, registry: str, runner: str) -> None:
         super().__init__(root)
-        shutil.copytree(
-            REPOSITORY / "pipeline", root / "pipeline", dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__")
-        )
+        shutil.copytree(REPOSITORY / "pipeline", root / "pipeline", dirs_exist_ok=True, ignore=NO_BYTECODE)
         own_memory(root)
         shutil.copy2(Path(__file__).with_name("world_dodo.py"), root / "dodo.py")
         self.name = name

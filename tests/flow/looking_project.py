@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.procs import capture
-from tests.flow.project import REPOSITORY, Project, own_memory
+from tests.flow.project import NO_BYTECODE, REPOSITORY, Project, own_memory
 
 NO_ENGINE = {"DOCKER_HOST": "unix:///nowhere/docker.sock"}
 CONFIGURED = """
@@ -33,11 +33,7 @@ class Looking(Project):
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
-        for source in (REPOSITORY / "pipeline").glob("*.py"):
-            if not (root / "pipeline" / source.name).exists():
-                shutil.copy2(source, root / "pipeline")
-        for source in (REPOSITORY / "pipeline" / "commands").glob("*.py"):
-            shutil.copy2(source, root / "pipeline" / "commands")
+        shutil.copytree(REPOSITORY / "pipeline", root / "pipeline", dirs_exist_ok=True, ignore=NO_BYTECODE)
         own_memory(root)
 
     def start(

@@ -19,6 +19,7 @@ def shout(text: str) -> str:
     """Say it loudly."""
     return text.upper()  # a comment
 '''
+NO_BYTECODE = shutil.ignore_patterns("__pycache__")
 PARTS = (
     "__init__.py",
     "core",
@@ -50,7 +51,7 @@ class Project:
             target = root / "pipeline" / part
             target.parent.mkdir(parents=True, exist_ok=True)
             source = REPOSITORY / "pipeline" / part
-            shutil.copytree(source, target) if source.is_dir() else shutil.copy2(source, target)
+            shutil.copytree(source, target, ignore=NO_BYTECODE) if source.is_dir() else shutil.copy2(source, target)
         shutil.copy2(REPOSITORY / "pyproject.toml", root)
         shutil.copy2(Path(__file__).with_name("toy_dodo.py"), root / "dodo.py")
         self.write("pipeline/toy.py", STAGE)
@@ -140,7 +141,7 @@ def ended(process: Any, within: float = 60) -> Done:
 
 def own_memory(root: Path) -> None:
     """Have a copy of the pipeline use a folder of its own where the original uses /dev/shm."""
-    file = root / "pipeline" / "core" / "scratch.py"
+    file = root / "pipeline/core/scratch.py"
     text = file.read_text()
     assert '"/dev/shm"' in text
     file.write_text(text.replace('"/dev/shm"', repr(str(root / "memory"))))

@@ -8,9 +8,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.core.files import folder_name
 from pipeline.core.locks import sign, take
 from pipeline.graph.graph import Graph
+from pipeline.graph.keys import folder_name
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,13 +13,14 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from pipeline.core.errors import TandemError
-from pipeline.core.files import folder_name, not_writable, of_the_disk, write_whole
+from pipeline.core.files import not_writable, of_the_disk, write_whole
 from pipeline.core.locks import hold
 from pipeline.core.log import Log, announce
 from pipeline.core.procs import cancelled
 from pipeline.graph import sharing
 from pipeline.graph.decide import Decision, State, ask_ahead, broken_claims, decide, look
 from pipeline.graph.graph import Graph
+from pipeline.graph.keys import folder_name
 from pipeline.graph.records import Record
 from pipeline.graph.run.guards import code_of, same_code, unchanged, upstream_is_whole
 from pipeline.graph.run.outcome import End, Outcome, interrupted_by

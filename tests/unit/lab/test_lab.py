@@ -23,7 +23,7 @@ from pipeline.lock import apt
 from pipeline.lock.debs import Deb
 from pipeline.lock.service_packages import LAB, REGISTRY, Wanted
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 MACHINES = (
     Machine("spark-1", "172.20.0.2", "ssh://root@172.20.0.2", "overlay2"),
     Machine("spark-2", "", "", "overlay2"),

@@ -9,8 +9,9 @@ import pytest
 from pipeline.core import store
 from pipeline.core.errors import TandemError
 from pipeline.core.log import NullLog
-from pipeline.image import installed_tree, wheels
+from pipeline.image import wheels
 from pipeline.image.installed_tree import Distribution
+from pipeline.lock import place
 from pipeline.lock.debs import Deb
 from pipeline.lock.lockfile import Lock
 from pipeline.lock.resolver import Wheel
@@ -69,9 +70,7 @@ def test_portions_depend_on_the_files_and_not_on_their_order() -> None:
 def test_a_distribution_has_its_files_and_their_bytecode() -> None:
     site = Path("/tree")
     demo = Distribution("demo", {"demo/a.py": f"{SITE}/demo/a.py", "bin/x.py": "usr/local/bin/x.py"})
-    assert wheels.members(
-        site, demo, {"demo/__pycache__/a.cpython-313.pyc"}, installed_tree.debian("3.13"), "3.13"
-    ) == {
+    assert wheels.members(site, demo, {"demo/__pycache__/a.cpython-313.pyc"}, place.debian("3.13"), "3.13") == {
         f"{SITE}/demo/a.py": site / "demo/a.py",
         f"{SITE}/demo/__pycache__/a.cpython-313.pyc": site / "demo/__pycache__/a.cpython-313.pyc",
         "usr/local/bin/x.py": site / "bin/x.py",

@@ -13,7 +13,7 @@ from pipeline.graph.globs import expand
 from pipeline.graph.stat_cache import StatCache
 from pipeline.tasks import project
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CONFIG = loader.load(ROOT)
 GRAPH = project.graph(CONFIG)
 

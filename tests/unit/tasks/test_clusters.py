@@ -8,8 +8,8 @@ import pytest
 from pipeline.config.loader import Config
 from pipeline.config.models import Cluster, DebianBase, DebianImage, Node, Pipeline, Python, Serve
 from pipeline.core.errors import HostError
-from pipeline.core.files import canonical
 from pipeline.core.log import NullLog
+from pipeline.graph.keys import canonical
 from pipeline.graph.task import Run
 from pipeline.tasks import clusters
 

@@ -124,5 +124,5 @@ def test_a_new_image_says_all_that_was_found() -> None:
 
 
 def test_the_dockerfile_is_that_of_the_image_that_ships() -> None:
-    shipped = Path(__file__).parents[2] / "dockerfiles/gb10/Dockerfile"
+    shipped = Path(__file__).parents[3] / "dockerfiles/gb10/Dockerfile"
     assert shipped.read_text() == image_yaml.DOCKERFILE

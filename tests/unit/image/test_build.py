@@ -11,9 +11,10 @@ from pipeline.config.models import Alias, DebianBase, DebianImage, Python
 from pipeline.core.errors import ConfigError, HostError, TandemError
 from pipeline.core.log import NullLog
 from pipeline.host import buildkit
-from pipeline.image import build, installed_tree, own_files
-from pipeline.image.installed_tree import Place
+from pipeline.image import build, own_files
+from pipeline.lock import place
 from pipeline.lock.lockfile import Lock
+from pipeline.lock.place import Place
 from pipeline.lock.resolver import Wheel
 
 SITE = "usr/local/lib/python3.13/dist-packages"
@@ -59,7 +60,7 @@ def test_the_dockerfile_adds_each_layer_by_itself_and_runs_nothing(tmp_path: Pat
 
 
 def test_the_dockerfiles_that_ship_only_copy() -> None:
-    for path in (Path(__file__).parents[2] / "dockerfiles").glob("*/Dockerfile"):
+    for path in (Path(__file__).parents[3] / "dockerfiles").glob("*/Dockerfile"):
         text = build.dockerfile(path, image(), ["torch"])
         words = {line.split()[0] for line in text.splitlines() if line and not line.startswith("#")}
         assert words <= {"FROM", "ADD", "COPY", "WORKDIR", "ENV", "CMD"}, path
@@ -185,13 +186,13 @@ def test_a_distribution_of_ours_is_installed_with_its_entry_points(tmp_path: Pat
 def test_a_distribution_without_name_or_version_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "pyproject.toml").write_text(text)
     with pytest.raises(ConfigError, match=r"here/pyproject\.toml: project\.name and project\.version are needed"):
-        own_files.distribution(tmp_path, tmp_path, installed_tree.debian("3.13"), "here")
+        own_files.distribution(tmp_path, tmp_path, place.debian("3.13"), "here")
 
 
 def test_a_distribution_without_modules_is_refused(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("[project]\nname = 'x'\nversion = '1'\n")
     with pytest.raises(ConfigError, match="here: no module and no package in it"):
-        own_files.distribution(tmp_path, tmp_path, installed_tree.debian("3.13"), "here")
+        own_files.distribution(tmp_path, tmp_path, place.debian("3.13"), "here")
 
 
 @pytest.mark.parametrize(

@@ -207,7 +207,7 @@ def test_folders_of_the_base_are_not_in_our_archives(tmp_path: Path) -> None:
 
 
 def test_the_dockerfile_begins_with_the_base_s_digest_and_ends_with_what_launchers_need(tmp_path: Path) -> None:
-    template = Path(__file__).parents[2] / "dockerfiles/gb10/Dockerfile"
+    template = Path(__file__).parents[3] / "dockerfiles/gb10/Dockerfile"
     reading = msgspec.structs.replace(READING, entrypoint=("vllm", "serve"), env={"PATH": "/opt/venv/bin:/bin"})
     image = CombinedImage(base=IMAGE.base, env={"A": "1"})
     launching = build.lay("gb10", image, LOCK, reading, NullLog())

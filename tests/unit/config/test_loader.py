@@ -175,12 +175,12 @@ def test_an_unknown_cluster_gets_the_nearest_name(root: Path) -> None:
 
 
 def test_the_committed_schemas_are_those_of_the_models() -> None:
-    here = Path(__file__).parents[2] / "schemas"
+    here = Path(__file__).parents[3] / "schemas"
     assert {name: (here / name).read_text() for name in loader.schemas()} == dict(loader.schemas())
 
 
 def test_the_project_s_own_configuration_is_right() -> None:
-    found = loader.load(Path(__file__).parents[2])
+    found = loader.load(Path(__file__).parents[3])
     assert found.pipeline.default in found.pipeline.clusters
 
 

@@ -15,7 +15,7 @@ from pipeline.image import wheels
 from pipeline.tasks import images, project
 from pipeline.tasks.needs_engine import engine_wanted
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def loaded(default: str, image: str) -> Config:

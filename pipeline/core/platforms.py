@@ -1,0 +1,35 @@
+"""Platforms ("linux/arm64") and what Debian, the kernel, Python and ELF files call their architectures."""
+
+import os
+
+MACHINES = {"arm64": "aarch64", "amd64": "x86_64"}
+"""The architecture as Debian and Docker call it → as the kernel and Python do."""
+ARCHITECTURES = {machine: architecture for architecture, machine in MACHINES.items()}
+"""The architecture as the kernel and Python call it → as Debian and Docker do."""
+PLATFORMS = tuple(f"linux/{architecture}" for architecture in MACHINES)
+"""The platforms that an image can be made for."""
+ELF_MACHINES = {"arm64": 183, "amd64": 62}
+"""The field e_machine of an ELF header (System V ABI, chapter 4), by Debian's name of the architecture."""
+CPUS = {3: "i386", 21: "ppc64", 22: "s390", 40: "arm", 62: "x86-64", 183: "aarch64", 243: "riscv"}
+"""Architectures of processors by e_machine, in words. Those of accelerators and of BPF are left out."""
+
+
+def architecture_in(platform: str) -> str:
+    """The architecture of a platform, OS/ARCHITECTURE[/VARIANT]: "arm64" for "linux/arm64"."""
+    return platform.split("/")[1]
+
+
+def machine_of(platform: str) -> str:
+    """The kernel's name of a platform's architecture: "aarch64" for "linux/arm64"; one that is not known stays."""
+    architecture = architecture_in(platform)
+    return MACHINES.get(architecture, architecture)
+
+
+def architecture_of(machine: str) -> str:
+    """Debian's and Docker's name of an architecture: "arm64" for "aarch64"; one that is not known stays."""
+    return ARCHITECTURES.get(machine, machine)
+
+
+def this_architecture() -> str:
+    """This machine's own architecture, as Debian and Docker call it."""
+    return architecture_of(os.uname().machine)

@@ -1,0 +1,34 @@
+"""The containers and networks that checks make: whose they are, and the removal of those that a killed run left."""
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from pipeline.core import owners
+from pipeline.host import engine
+from pipeline.host.engine import LABEL
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+
+
+OWNER = f"{LABEL}.owner"
+
+
+def sweep(client: "DockerClient", kind: str) -> list[str]:
+    """Remove what a killed run left behind of a kind, never what a living one uses; returns the names."""
+    from docker.errors import NotFound
+
+    label: dict[str, str | list[str] | bool] = {"label": f"{LABEL}={kind}"}
+    containers = client.containers.list(all=True, filters=label, ignore_removed=True)
+    removed: list[str] = []
+    for container in containers:
+        if owners.gone(container.labels.get(OWNER, "")):
+            with suppress(NotFound):  # another run sweeps too
+                engine.remove(container)
+                removed.append(str(container.name))
+    for network in client.networks.list(filters=label):
+        if owners.gone(network.attrs["Labels"].get(OWNER, "")):
+            with suppress(NotFound):
+                network.remove()
+                removed.append(str(network.name))
+    return removed

@@ -1,0 +1,19 @@
+"""Other names of locked distributions, as image.yaml gives them."""
+
+from pipeline.config.models import Image
+from pipeline.core import names
+from pipeline.core.errors import ConfigError
+from pipeline.core.suggest import nearest
+from pipeline.lock.lockfile import Lock
+
+
+def check_aliases(name: str, image: Image, locked: Lock) -> None:
+    """Raise ConfigError, with the nearest name, for an alias of what is not among the locked wheels."""
+    known = locked.versions
+    for i, alias in enumerate(image.aliases):
+        if names.normalised_name(alias.of) not in known:
+            near = nearest(names.normalised_name(alias.of), known)
+            raise ConfigError(
+                f"dockerfiles/{name}/image.yaml: aliases[{i}].of: {alias.of!r} is not locked",
+                hint=near if near.startswith("did you") else f"lockfiles/{name}.requirements.txt lists what is",
+            )
