@@ -48,7 +48,7 @@ def wishes(
     distributions: Sequence[Inside], *, python: str, platform: str, asked: Iterable[str] = ()
 ) -> Iterator["Wish"]:
     """Every requirement that counts; parameters as for complaints()."""
-    env = environment(python, platform)
+    env = environment(python, platforms.machine_of(platform))
     there = by_name(distributions)
     every = {name: [wish for item in one.requires if (wish := read(item)) is not None] for name, one in there.items()}
     extras: dict[str, set[str]] = {}
@@ -77,14 +77,14 @@ def new(before: Iterable[str], after: Iterable[str]) -> tuple[str, ...]:
     return tuple(line for line in after if line not in known)
 
 
-def environment(python: str, platform: str) -> dict[str, str]:
-    """What markers are evaluated with: CPython on Linux on the target's machine."""
+def environment(python: str, machine: str) -> dict[str, str]:
+    """What markers are evaluated with: CPython on Linux on this machine ("aarch64")."""
     full = python if python.count(".") > 1 else f"{python}.0"
     return {
         "implementation_name": "cpython",
         "implementation_version": full,
         "os_name": "posix",
-        "platform_machine": platforms.machine_of(platform),
+        "platform_machine": machine,
         "platform_python_implementation": "CPython",
         "platform_release": "",
         "platform_system": "Linux",

@@ -84,7 +84,7 @@ def _constraint(wish: Wish) -> str:
 
 def _stay(request: Request, inside: Mapping[str, Inside]) -> None:
     """Raise ConfigError for a requirement that only another version of something inside would meet."""
-    env = pip_check.environment(request.target.python, request.target.arch)
+    env = pip_check.environment(request.target.python, request.target.machine)
     for item in (*request.requirements, *request.constraints):
         wish = pip_check.read(item)
         if wish is None or not pip_check.applies(wish, "", env):
