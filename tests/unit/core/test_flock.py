@@ -2,11 +2,17 @@
 
 import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from pipeline.core import flock
+
+
+def open_descriptors(path: Path) -> int:
+    """How many descriptors of this process are of the file at `path`."""
+    return sum(os.path.samefile(link, path) for link in Path("/proc/self/fd").iterdir() if link.exists())
 
 
 def test_a_lock_is_held_by_one_and_freed_by_closing_it(tmp_path: Path) -> None:
@@ -24,6 +30,8 @@ def test_who_waited_for_a_file_that_was_removed_holds_the_one_that_is_there(tmp_
     taken: list[int] = []
     waiter = threading.Thread(target=lambda: taken.append(flock.take(path, wait=True)))
     waiter.start()
+    while open_descriptors(path) < 2:
+        time.sleep(0.01)
     path.unlink()
     second = flock.take(path, wait=False)
     assert not flock.holds(first, path)
