@@ -12,7 +12,7 @@ from pipeline.core import flock
 
 def open_descriptors(path: Path) -> int:
     """How many descriptors of this process are of the file at `path`."""
-    return sum(os.path.samefile(link, path) for link in Path("/proc/self/fd").iterdir() if link.exists())
+    return sum(link.samefile(path) for link in Path("/proc/self/fd").iterdir() if link.exists())
 
 
 def test_a_lock_is_held_by_one_and_freed_by_closing_it(tmp_path: Path) -> None:
