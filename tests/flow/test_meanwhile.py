@@ -234,7 +234,8 @@ def test_the_log_of_a_task_is_of_the_run_that_is_at_it_not_of_one_that_waits(pro
 
 
 def test_gc_removes_what_a_killed_run_left_in_memory(project: Looking) -> None:
-    left = project.root / "memory" / f"tandem-{2**22 + os.getpid()}-test"
+    namespace = str(Path("/proc/self/ns/pid").readlink()).removeprefix("pid:[").removesuffix("]")
+    left = project.root / "memory" / f"tandem-{namespace}-{2**22 + os.getpid()}-1-test"
     left.mkdir(parents=True)
     found = {item["name"]: item["kind"] for item in project.json("gc", "--dry-run")["items"]}
     assert found[str(left)] == "unfinished work"

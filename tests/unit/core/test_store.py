@@ -1,6 +1,7 @@
 """The by-hash store, against a real HTTP server that misbehaves on purpose."""
 
 import hashlib
+import os
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -202,3 +203,26 @@ def test_a_cache_that_is_none_is_named_with_its_variable(tmp_path: Path, monkeyp
 def test_a_cache_by_a_relative_path_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "cache")
     assert store.folder() == Path.home() / ".cache/tandem/sha256"
+
+
+def test_who_waited_for_a_download_that_failed_has_the_partial_file_to_itself(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    place = tmp_path / "tandem" / "partial" / HEX
+    same: list[bool] = []
+    waits = threading.Event()
+
+    def second() -> None:
+        waits.set()
+        with store._partial(HEX) as part:
+            same.append(place.exists() and os.path.samestat(os.fstat(part.fileno()), place.stat()))
+
+    waiter = threading.Thread(target=second)
+    with store._partial(HEX):
+        waiter.start()
+        waits.wait(20)
+        waiter.join(0.3)
+        assert waiter.is_alive()
+    waiter.join(20)
+    assert same == [True]
