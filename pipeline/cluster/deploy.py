@@ -6,7 +6,7 @@ is taken away again; the logs stay.
 
 import io
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,9 +20,10 @@ from pipeline.cluster.plan import Plan
 from pipeline.cluster.start import BringUp, Failure
 from pipeline.config.models import Cluster, Serve
 from pipeline.config.rules import REFERENCE
-from pipeline.core import platforms, procs
+from pipeline.core import platforms
 from pipeline.core.errors import Cancelled, TandemError
-from pipeline.core.log import Log, announce, wait_until
+from pipeline.core.log import Log, announce
+from pipeline.core.waiting import wait_until
 from pipeline.host import engine
 
 Json = dict[str, Any]
@@ -238,10 +239,8 @@ def _answer(nodes: clusters.Nodes, port: int, serve: Serve, logs: Path, log: Log
     pool = ThreadPoolExecutor(1)
     try:
         asked = pool.submit(completion.ask, port, serve, within=COMPLETION_WITHIN)
-        over: Callable[[], bool] = lambda: asked.done() or procs.cancelled()  # noqa: E731
-        wait_until(over, what="completion", within=2 * COMPLETION_WITHIN, every=0.2, log=log, usual=USUAL)
-        if procs.cancelled():
-            raise Cancelled("interrupted")
+        timeout_s = 2 * COMPLETION_WITHIN
+        wait_until(asked.done, timeout_s=timeout_s, interval_s=0.2, log=log, title="completion", usual_s=USUAL)
         return asked.result(timeout=0)
     except (OSError, TandemError) as error:
         if isinstance(error, Cancelled):

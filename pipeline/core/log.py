@@ -52,29 +52,3 @@ def step(log: Log, title: str) -> Iterator[None]:
         outcome = "done"
     finally:
         announce(log, f"{title}: {outcome} in {time.monotonic() - start:.1f} s")
-
-
-def wait_until(
-    ready: Callable[[], bool],
-    *,
-    what: str,
-    within: float,
-    every: float = 1.0,
-    log: Log,
-    usual: float | None = None,
-    now: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
-) -> bool:
-    """Ask `ready` every `every` seconds until it is true or `within` seconds have passed.
-
-    `usual` is the number of seconds this wait takes as a rule (for the progress line). Returns whether it
-    became ready; the caller words the failure.
-    """
-    start = now()
-    while not ready():
-        passed = now() - start
-        if passed >= within:
-            return False
-        log.progress(what, passed, usual, "s")
-        sleep(every)
-    return True

@@ -19,10 +19,8 @@ from pipeline.core.errors import ConfigError
 from pipeline.graph.stat_cache import StatCache
 
 PACKAGE = "pipeline"
-SPEAKS_ONLY = {"pipeline.core.errors"}
-"""What a failure says changes no result. procs does count: it decides a program's environment."""
-ONE_THAT_DECIDES = {"pipeline.core.log": "pipeline.core.log:wait_until"}
-"""What a log line says changes no result either; how one waits for a service does."""
+SPEAKS_ONLY = {"pipeline.core.errors", "pipeline.core.log"}
+"""What a failure or a log line says changes no result. procs does count: it decides a program's environment."""
 
 
 def modules(root: Path, names: Iterable[str], cache: StatCache) -> dict[str, str]:
@@ -36,7 +34,6 @@ def modules(root: Path, names: Iterable[str], cache: StatCache) -> dict[str, str
     files = _Files(root)
     while waiting:
         name = waiting.pop()
-        name = ONE_THAT_DECIDES.get(name, name)
         if name in found or name in SPEAKS_ONLY:
             continue
         module, _, function = name.partition(":")

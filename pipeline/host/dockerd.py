@@ -5,7 +5,8 @@ from pathlib import Path
 
 from pipeline.core import procs
 from pipeline.core.errors import HostError
-from pipeline.core.log import Log, step, wait_until
+from pipeline.core.log import Log, step
+from pipeline.core.waiting import wait_until
 from pipeline.host.needs import SOCKET, engine_info, which
 
 RUN = Path("/run")
@@ -38,7 +39,7 @@ def start(log: Log, run: Path = RUN) -> None:
             _launch(log, run)
         except procs.ProgramError as error:
             raise HostError(f"the Docker engine does not start: {error}\n{_last_words()}") from error
-        if not wait_until(_answers, what="Docker engine", within=WITHIN, every=0.5, log=log):
+        if not wait_until(_answers, timeout_s=WITHIN, interval_s=0.5, log=log, title="Docker engine"):
             raise HostError(f"dockerd does not answer at {SOCKET}\n{_last_words()}")
 
 

@@ -20,7 +20,8 @@ from pathlib import Path
 from pipeline.config import loader
 from pipeline.core import flock, procs
 from pipeline.core.errors import BusyError, Cancelled, ConfigError, HostError, TandemError
-from pipeline.core.log import Log, announce, step, wait_until
+from pipeline.core.log import Log, announce, step
+from pipeline.core.waiting import wait_until
 from pipeline.host import engine
 from pipeline.lab import machine_image
 from pipeline.lab import machines as labengine
@@ -223,7 +224,7 @@ def _answering(root: Path, ssh: str, registry: str, log: Log) -> tuple[Machine, 
         client = engine.client()
         labengine.relay(client, lab, seen[0].labels[labengine.IMAGE], registry, log)
         for one in seen:
-            if not wait_until(partial(_answers, root, one), what=one.name, within=WITHIN, usual=USUAL, log=log):
+            if not wait_until(partial(_answers, root, one), timeout_s=WITHIN, log=log, title=one.name, usual_s=USUAL):
                 said = labengine.last_words(client, lab, one.name)
                 raise TandemError(f"{one.name} does not answer over ssh; the last it said:\n{said}")
     return tuple(map(_machine, seen))
@@ -285,7 +286,9 @@ def _alone(root: Path, log: Log | None = None) -> Iterator[None]:
             if log is None:
                 raise BusyError(busy, hint="wait for its end, or end it")
             announce(log, f"waiting: {busy}")
-            wait_until(partial(_locks, path, held), what="waiting for the lab", within=math.inf, every=0.2, log=log)
+            wait_until(
+                partial(_locks, path, held), timeout_s=math.inf, interval_s=0.2, log=log, title="waiting for the lab"
+            )
         os.ftruncate(held[0], 0)
         os.pwrite(held[0], str(os.getpid()).encode(), 0)
         try:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import IO
 
 from pipeline.core.errors import TandemError
-from pipeline.core.log import Log, step, wait_until
+from pipeline.core.log import Log, step
+from pipeline.core.waiting import wait_until
 from pipeline.host import engine
 from pipeline.host.engine import LABEL
 from pipeline.image import base, deb, maintainer_files, rootfs
@@ -72,7 +73,7 @@ def _hand_over(file: Path, name: str, log: Log) -> None:
     api = engine.client().api
     with ThreadPoolExecutor(1) as pool:
         done = pool.submit(api.import_image_from_file, str(file), repository, version, changes=list(CHANGES))
-        wait_until(done.done, what="handing it over", within=600, every=0.5, usual=USUAL, log=log)
+        wait_until(done.done, timeout_s=600, interval_s=0.5, log=log, title="handing it over", usual_s=USUAL)
         done.result()
 
 

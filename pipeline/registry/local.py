@@ -8,7 +8,8 @@ from typing import Any
 
 from pipeline.core import procs
 from pipeline.core.errors import TandemError
-from pipeline.core.log import Log, wait_until
+from pipeline.core.log import Log
+from pipeline.core.waiting import wait_until
 from pipeline.host import engine, needs
 from pipeline.lock import debs
 from pipeline.lock.debs import Deb
@@ -60,7 +61,7 @@ def serve(address: str, locked: Sequence[Deb], scratch: Path, log: Log) -> dict[
         )
     image = _image(locked, scratch, log)
     _start(name, image, address, log)
-    if not wait_until(lambda: api.answers(address), what="registry", within=60, every=0.2, log=log):
+    if not wait_until(lambda: api.answers(address), timeout_s=60, interval_s=0.2, log=log, title="registry"):
         raise TandemError(f"the registry does not answer at {address}:\n{_last_words(name)}")
     return {"container": name, "image": image}
 

@@ -11,7 +11,8 @@ import pytest
 
 from pipeline.core import procs
 from pipeline.core.errors import Cancelled, HostError
-from pipeline.core.log import NullLog, wait_until
+from pipeline.core.log import NullLog
+from pipeline.core.waiting import wait_until
 from pipeline.host import engine
 from pipeline.lab import lab
 from pipeline.lab import machines as labengine
@@ -190,7 +191,7 @@ def test_a_cluster_that_somebody_runs_already_is_left_alone(ready: Ready) -> Non
 
 def test_an_interruption_leaves_nothing_on_either_machine(ready: Ready) -> None:
     def stop() -> None:
-        wait_until(lambda: bool(ready.left()), what="a container", within=120, every=0.2, log=NullLog())
+        wait_until(lambda: bool(ready.left()), timeout_s=120, interval_s=0.2)
         procs.cancel()
 
     log = Trigger("run-cluster-node.sh", stop)

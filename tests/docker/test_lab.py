@@ -19,7 +19,8 @@ import pytest
 from pipeline.commands.gc_elsewhere import old_elsewhere, remove_all
 from pipeline.core import procs
 from pipeline.core.errors import TandemError
-from pipeline.core.log import NullLog, wait_until
+from pipeline.core.log import NullLog
+from pipeline.core.waiting import wait_until
 from pipeline.graph.garbage import NODES, Kept
 from pipeline.host import engine
 from pipeline.lab import lab
@@ -318,7 +319,7 @@ def test_a_machine_ends_with_its_engine_and_the_lab_is_no_whole_one(root: Path) 
     container = engine.client().containers.get(labengine.called(lab.identity(root), "spark-2"))
     assert container.wait(timeout=120)["StatusCode"] == 1
     # The engine's list of containers comes a moment later.
-    assert wait_until(lambda: lab.machines(root) == (), what="the list", within=60, every=0.2, log=NullLog())
+    assert wait_until(lambda: lab.machines(root) == (), timeout_s=60, interval_s=0.2)
     assert [look.engine != "" for look in lab.looks(root)] == [True, False]
     assert len(lab.up(root, NullLog(), registry="127.0.0.1:1")) == 2
 
