@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.core.errors import ConfigError, HostError, TandemError
-from pipeline.core.procs import ProgramError, capture
+from pipeline.core.procs import SEALED, ProgramError, capture
 from pipeline.graph.code_hash import modules
 from pipeline.graph.decide import changed as differences
 from pipeline.graph.fingerprint import Values, values
@@ -17,7 +17,8 @@ from pipeline.graph.globs import expand
 from pipeline.graph.graph import Graph
 from pipeline.graph.task import Inputs, Json
 
-QUIET = {"GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
+QUIET = {"GIT_OPTIONAL_LOCKS": "0"}
+HEARS = (*SEALED, "HOME", "XDG_CONFIG_HOME")  # whose checkouts git may read is said there
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,7 +182,7 @@ def _below(path: str, folders: tuple[str, ...]) -> bool:
 
 
 def _git(root: Path, *words: str, env: Mapping[str, str] | None = None, stdin: str | None = None) -> str:
-    return capture(["git", "-C", os.fspath(root), *words], env={**QUIET, **(env or {})}, stdin=stdin)
+    return capture(["git", "-C", os.fspath(root), *words], hears=HEARS, env={**QUIET, **(env or {})}, stdin=stdin)
 
 
 def touched_json(found: list[Touched]) -> Json:

@@ -83,11 +83,16 @@ def build(
 
 
 def _client(running: Path) -> "DockerClient":
-    """A client whose program leaves its process id in a file, for python-on-whales has no time-outs."""
+    """A client whose program leaves its process id in a file, for python-on-whales has no time-outs.
+
+    Nor does it take an environment: what docker shall not hear is taken out by name, so that no value is in its argv.
+    """
     from python_on_whales import DockerClient
 
-    script = 'echo $$ >"$0" && [ ! -e "$0.not" ] && exec docker "$@"'
-    return DockerClient(client_call=["sh", "-c", script, str(running)])
+    script = f'umask {procs.UMASK:03o}; echo $$ >"$0" && [ ! -e "$0.not" ] && exec docker "$@"'
+    without = [word for name in procs.unheard(procs.DOCKER) for word in ("-u", name)]
+    fixed = [f"{name}={value}" for name, value in procs.FIXED.items()]
+    return DockerClient(client_call=["env", *without, *fixed, "sh", "-c", script, str(running)])
 
 
 def _follow(lines: Iterator[str], running: Path, log: Log, size: int, within: float) -> None:

@@ -49,7 +49,8 @@ def _launch(log: Log, run: Path) -> None:
         procs.run(["systemctl", "start", "docker"], log=log)
     elif not _is(run / "docker.pid", "dockerd"):
         clear(log, run)
-        procs.run(["setsid", "--fork", "sh", "-c", f"exec dockerd </dev/null >>{OUTPUT} 2>&1"], log=log)
+        start = f"exec dockerd </dev/null >>{OUTPUT} 2>&1"
+        procs.run(["setsid", "--fork", "sh", "-c", start], log=log, hears=procs.NETWORK)
 
 
 def clear(log: Log, run: Path = RUN) -> None:

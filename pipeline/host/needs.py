@@ -113,7 +113,9 @@ def engine_info(where: str) -> tuple[Mapping[str, Any] | None, str]:
                 return None, f"it answers {answer.status} to /info"
             return answer.json(), ""
         # ssh and TLS are the client's business.
-        said: Mapping[str, Any] = json.loads(procs.capture(["docker", "info", "--format", "{{json .}}"], within=30))
+        said: Mapping[str, Any] = json.loads(
+            procs.capture(["docker", "info", "--format", "{{json .}}"], hears=procs.DOCKER, within=30)
+        )
         if errors := said.get("ServerErrors"):
             return None, "; ".join(errors)
         return said, ""
@@ -239,7 +241,7 @@ def _buildx_version(path: Path) -> str:
     if kept.get("identity") == identity:
         return str(kept["version"])
     try:
-        words = procs.capture([str(path), "version"], within=20).split()
+        words = procs.capture([str(path), "version"], hears=procs.DOCKER, within=20).split()
     except TandemError:
         return ""
     found = words[1] if len(words) > 1 else ""

@@ -3,6 +3,7 @@
 Standard library only. Works where Python came without ensurepip, as Debian's bare python3 does, with and without root.
 """
 
+import ast
 import fcntl
 import importlib.util
 import os
@@ -12,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pipeline.core import procs
@@ -20,8 +21,8 @@ from pipeline.core.errors import HostError, TandemError
 from pipeline.core.log import Log, step
 
 LOCK = Path("lockfiles/tooling.txt")
-# Settings of this machine's pip that would fight with a hash-locked install; where packages come from is kept.
-PIP_ENV = {"PIP_CONSTRAINT": os.devnull, "PIP_USER": "0", "PIP_REQUIRE_VIRTUALENV": "0", "PIP_NO_INPUT": "1"}
+# No file of settings: those of this machine that say where packages come from are handed over by name.
+PIP_ENV = {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INPUT": "1"}
 WIDEST = 160  # characters of a sign of life
 BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 PIP = """\
@@ -36,10 +37,15 @@ from pip._internal.cli.main import main
 sys.exit(main())
 """
 # Stands in for doit's own script: that one finds neither dodo.py nor pyproject.toml from a sub-folder, and would
-# take the package of this checkout for a copy's. `python` lies beside it, so no path needs quoting.
+# take the package of this checkout for a copy's. `python` lies beside it, so no path needs quoting. It hears as little
+# of the caller's settings of Python as doitw does.
 DOIT = """\
 #!/bin/sh
-'''exec' "${0%/*}/python" "$0" "$@"
+''':'
+unset PYTHONHOME PYTHONPATH PYTHONSAFEPATH PYTHONSTARTUP PYTHONOPTIMIZE PYTHONPYCACHEPREFIX PYTHONDONTWRITEBYTECODE
+unset PYTHONNODEBUGRANGES PYTHONWARNINGS PYTHONINSPECT PYTHONPLATLIBDIR PYTHONCASEOK PYTHONUSERBASE PYTHONEXECUTABLE
+export PYTHONUTF8=1
+exec "${0%/*}/python" "$0" "$@"
 '''
 import os
 import signal
@@ -174,10 +180,16 @@ def _build(root: Path, log: Log) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         procs.run([python, "-m", "venv", *_without_pip(), str(venv)], log=Names(log))
         options = ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--disable-pip-version-check"]
-        options += ["--no-compile"]  # Python compiles what is used when it is used, and most of it is not
+        options += ["--no-compile"]
         pip = _pip(venv, Path(scratch), log)
-        procs.run([*pip, "install", *options, "-r", str(root / LOCK)], log=Names(log), env=PIP_ENV)
+        env = {**_settings(pip), **PIP_ENV}
+        argv = [*pip, "install", *options, "-r", str(root / LOCK)]
+        procs.run(argv, log=Names(log), hears=procs.NETWORK, env=env)
     (site,) = venv.glob("lib/python3.*/site-packages")
+    # A caller that forbids Python to write bytecode would compile all of it at every start.
+    with suppress(procs.ProgramError):  # some files are no Python, and are never imported
+        sources = [str(site), str(root / "pipeline"), str(root / "dodo.py")]
+        procs.run([str(venv / "bin/python"), "-m", "compileall", "-qq", "-j", "0", *sources], log=Names(log))
     (site / "tandem.pth").write_text(importable(root))
     (venv / "bin/doit").write_text(DOIT)
     stamps = venv / "tandem"
@@ -191,6 +203,19 @@ def _build(root: Path, log: Log) -> None:
 def importable(root: Path) -> str:
     """The .pth that puts the checkout on Python's path: in ASCII, since Python ends where its locale cannot read it."""
     return f"import os, sys; sys.path.append(os.fsdecode({os.fsencode(root)!r}))\n"
+
+
+def _settings(pip: Sequence[str]) -> dict[str, str]:
+    """What this machine's pip is told of indexes, proxies and certificates, as variables; it is told more in files."""
+    found: dict[str, str] = {}
+    lines = procs.capture([*pip, "config", "list"], hears=procs.NETWORK).splitlines()
+    for section in ("global.", "install.", ":env:."):
+        for line in lines:
+            key, _, value = line.removeprefix(section).partition("=")
+            name = "PIP_" + key.upper().replace("-", "_")
+            if line.startswith(section) and name in procs.NETWORK:
+                found[name] = str(ast.literal_eval(value))
+    return found
 
 
 def _without_pip() -> list[str]:
@@ -244,8 +269,8 @@ def _fetch(packages: Sequence[str], scratch: Path, log: Log) -> None:
         "Acquire::Languages=none",
     ]
     apt = ["apt-get", "-q", *(word for option in options for word in ("-o", option))]
-    procs.run([*apt, "update"], log=log)
-    procs.run([*apt, "download", *packages], log=log, cwd=scratch)
+    procs.run([*apt, "update"], log=log, hears=procs.NETWORK)
+    procs.run([*apt, "download", *packages], log=log, hears=procs.NETWORK, cwd=scratch)
     for deb in scratch.glob("*.deb"):
         procs.run(["dpkg-deb", "-x", str(deb), str(scratch)], log=log)
 

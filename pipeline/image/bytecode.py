@@ -16,9 +16,7 @@ def compile_tree(python: Sequence[str], tree: Path, prefix: str, names: Sequence
     have no .pyc. Raises ProgramError if the interpreter fails.
     """
     workers = str(os.cpu_count() or 1)
-    # A fixed seed, for sets of constants are written in the order of their hashes.
-    env = {"PYTHONHASHSEED": "0"}
     argv = [*python, str(SCRIPT), str(tree), prefix, workers]
-    procs.capture(argv, env=env, within=1800, stdin="\n".join(names))
+    procs.capture(argv, within=1800, stdin="\n".join(names))
     folders = sorted({(tree / name).parent for name in names})
     return sorted(str(path.relative_to(tree)) for folder in folders for path in folder.glob("__pycache__/*.pyc"))

@@ -9,6 +9,7 @@ import csv
 import hashlib
 import io
 import os
+import posixpath
 import re
 import zipfile
 from collections.abc import Iterable, Mapping
@@ -22,9 +23,11 @@ from pipeline.lock.place import Place
 
 INSTALLER = ("INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "uv_build.json")
 
-# Of a script that uv writes for a long path to Python: three lines that are both shell and Python.
-_SHELL = re.compile(rb"\A#!/bin/sh\n'''exec' [^\n]*python[^\n]*\n' '''\n")
+# Of a script that uv writes for a path to Python that is long or has odd letters: lines that are both shell and
+# Python. However that path is spelled there, it is this machine's.
+_SHELL = re.compile(rb"\A#!/bin/sh\n'''exec' .*?\n' '''\n", re.DOTALL)
 _PYTHON = re.compile(rb"\A#![^\n]*python[^\n]*\n")
+UNNAMEABLE = "can this system spell the name? ./doitw runs in UTF-8 whatever the locale is"
 
 
 @dataclass(frozen=True)
@@ -57,14 +60,20 @@ def _one(
 ) -> Distribution:
     rows, files = [], {}
     for path, said, size in _rows(record):
-        if not os.path.lexists(tree / path):
+        if posixpath.basename(path) in INSTALLER and posixpath.dirname(path).endswith(".dist-info"):
             continue
+        if not os.path.lexists(tree / path):
+            raise TandemError(f"{name}: {path!r} is in its RECORD and was not installed", hint=UNNAMEABLE)
         owner, before = owners.setdefault(path, (name, said))
         if owner == name:
             files[path] = place.of(path)
         elif before != said:
-            (tree / path).write_bytes(_content(wheels[owner], path))
+            if (content := _content(wheels[owner], path)) is None:
+                raise TandemError(f"{wheels[owner].name} has no {path}, which its RECORD names")
+            (tree / path).write_bytes(content)
         changed = (owner != name and before != said) or _script(tree / path, path, place.shebang)
+        if path.startswith("bin/") and owner in wheels:
+            _refuse_unknown(wheels[owner], path, (tree / path).read_bytes(), place.shebang)
         if changed:
             said, size = _vouch((tree / path).read_bytes())
         rows.append((os.path.relpath(place.of(path), place.site), said, size))
@@ -111,12 +120,22 @@ def _script(file: Path, path: str, shebang: bytes) -> bool:
     return True
 
 
-def _content(wheel: Path, path: str) -> bytes:
+def _refuse_unknown(wheel: Path, path: str, content: bytes, shebang: bytes) -> None:
+    """Raise TandemError for a script that uv wrote, and that still names what lies on this machine."""
+    written = _content(wheel, path)
+    if (written is None or written.startswith(b"#!python")) and not content.startswith(shebang):
+        head = content.partition(b"\n")[0].decode(errors="replace")
+        raise TandemError(f"{wheel.name}: uv wrote the script {path} in an unknown form, which begins with {head}")
+
+
+def _content(wheel: Path, path: str) -> bytes | None:
+    """What a wheel has for this path of uv's target folder; None for a script that uv made of an entry point."""
     with zipfile.ZipFile(wheel) as archive:
         for name in archive.namelist():
-            if re.sub(r"\A[^/]+\.data/(purelib|platlib)/", "", name) == path:
+            there = re.sub(r"\A[^/]+\.data/scripts/", "bin/", name)
+            if re.sub(r"\A[^/]+\.data/(purelib|platlib|data)/", "", there) == path:
                 return archive.read(name)
-    raise TandemError(f"{wheel.name} has no {path}, which its RECORD names")
+    return None
 
 
 def foreign(files: Mapping[str, Path], arch: str) -> list[str]:

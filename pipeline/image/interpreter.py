@@ -4,11 +4,12 @@ Its .debs are extracted only, and it is started through its own dynamic linker, 
 distribution and any libc.
 """
 
+import os
 import shutil
 import tarfile
 from pathlib import Path
 
-from pipeline.core import platforms
+from pipeline.core import platforms, procs
 from pipeline.core.errors import HostError
 from pipeline.core.log import Log
 from pipeline.image import deb
@@ -39,9 +40,12 @@ def interpreter(lock: Lock, into: Path, log: Log) -> list[str]:
     if start is None:
         raise HostError(f"{root} has no {linker}")
     libraries = f"{root}/usr/lib/{triplet}:{root}/usr/lib"
+    # Not -I: Python finds its library by PYTHONHOME, since the kernel was told to run the linker.
+    # A fixed seed, for sets of constants are written in the order of their hashes.
     return [
-        "env", f"PYTHONHOME={root}/usr", "PYTHONNOUSERSITE=1", "PYTHONDONTWRITEBYTECODE=1",
-        str(start), "--library-path", libraries, f"{root}/usr/bin/python{lock.python}", "-s",
+        "env", "-i", *(f"{name}={value}" for name, value in procs.FIXED.items()),
+        f"PYTHONHOME={root}/usr", "PYTHONNOUSERSITE=1", "PYTHONDONTWRITEBYTECODE=1", "PYTHONHASHSEED=0", "PYTHONUTF8=1",
+        str(start), "--inhibit-cache", "--library-path", libraries, f"{root}/usr/bin/python{lock.python}", "-s",
     ]  # fmt: skip
 
 
@@ -53,8 +57,8 @@ def _extract(lock: Lock, arch: str, root: Path, log: Log) -> None:
     for package in wanted:
         with deb.data(files[package.sha256]) as archive:
             for member in archive:
-                # What lies beside programs and libraries is of no use here.
-                if deb.merged(member.name).startswith(("usr/bin/", "usr/lib/", "usr/lib64/")):
+                # What lies beside programs, libraries and their settings (sitecustomize) is of no use here.
+                if deb.merged(member.name).startswith(("usr/bin/", "usr/lib/", "usr/lib64/", "etc/python")):
                     _place(archive, member, part)
     part.replace(root)
 
@@ -64,7 +68,8 @@ def _place(archive: tarfile.TarFile, member: tarfile.TarInfo, root: Path) -> Non
     there = root / deb.merged(member.name)
     there.parent.mkdir(parents=True, exist_ok=True)
     if member.issym():
-        there.symlink_to(member.linkname)
+        to = member.linkname  # an absolute one leads to the package's own file, never to this machine's
+        there.symlink_to(os.path.relpath(root / deb.merged(to.lstrip("/")), there.parent) if to.startswith("/") else to)
     elif member.islnk():
         there.hardlink_to(root / deb.merged(member.linkname))
     elif (content := archive.extractfile(member)) is not None:

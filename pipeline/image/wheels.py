@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -106,7 +107,8 @@ def install(locked: Lock, found: Mapping[str, Path], scratch: Path, log: Log) ->
     requirements.write_text("\n".join(lines) + "\n", encoding="utf-8")
     argv = [resolver.uv(), *words(locked, links, requirements, scratch)]
     log.line("$ " + " ".join(["uv", *argv[1:]]))
-    procs.capture(argv, env={"UV_NO_INSTALLER_METADATA": "1", "UV_PYTHON_DOWNLOADS": "never"}, within=900)
+    env = {"UV_NO_INSTALLER_METADATA": "1", "UV_PYTHON_DOWNLOADS": "never"}
+    procs.capture(argv, env=env, cwd=scratch, within=900)
     return installed_tree.normalise(
         scratch / "tree", locked.place, {wheel.name: links / wheel.file for wheel in locked.wheels}
     )
@@ -117,6 +119,7 @@ def words(locked: Lock, links: Path, requirements: Path, scratch: Path) -> list[
     target = lock.target(locked)
     return [
         "pip", "install", "--requirements", str(requirements), "--target", str(scratch / "tree"),
+        "--python", sys.executable,  # uv looks for none, and installs for another
         "--python-version", locked.python,
         "--python-platform", f"{target.machine}-manylinux_2_{min(target.glibc, resolver.NEWEST_GLIBC)}",
         "--no-config", "--no-deps", "--require-hashes", "--only-binary", ":all:",

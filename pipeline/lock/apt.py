@@ -35,7 +35,7 @@ class Apt:
         (root / "preferences").touch()
         (root / "kept" / "Packages").touch()
         self._write_sources()
-        host = procs.capture(["apt-config", "dump"])
+        host = procs.capture(["apt-config", "dump"], hears=procs.NETWORK)
         (root / "apt.conf").write_text(_conf(root, arch, host), encoding="utf-8")
         self._update()
 
@@ -65,7 +65,7 @@ class Apt:
             (self._root / "preferences").write_text("\n".join(pins), encoding="utf-8")
             argv = ["apt-get", "install", "--simulate", "--no-install-recommends", *packages]
             try:
-                return procs.run(argv, log=self._log, env=self._env(), within=300, quiet=True)
+                return procs.run(argv, log=self._log, hears=procs.NETWORK, env=self._env(), within=300, quiet=True)
             except procs.ProgramError as error:
                 clashing = named(error.output) & {deb.name for deb in held}
                 if not held:
@@ -75,15 +75,10 @@ class Apt:
                 held = [deb for deb in held if deb.name not in freed]
 
     def _apt(self, *words: str) -> str:
-        return procs.capture(["apt-get", *words], env=self._env(), within=300)
+        return procs.capture(["apt-get", *words], hears=procs.NETWORK, env=self._env(), within=300)
 
     def _env(self) -> Mapping[str, str]:
-        return {
-            "APT_CONFIG": str(self._root / "apt.conf"),
-            "LC_ALL": "C",
-            "LANGUAGE": "",
-            "DEBIAN_FRONTEND": "noninteractive",
-        }
+        return {"APT_CONFIG": str(self._root / "apt.conf"), "DEBIAN_FRONTEND": "noninteractive"}
 
     def _write_sources(self) -> None:
         options = f"arch={self._arch}" + (f" signed-by={KEYRING}" if KEYRING.is_file() else "")

@@ -41,7 +41,7 @@ class Source:
 def mirrors(suite: str) -> tuple[Source, ...]:
     """The sources of `suite`, made from the host's own Debian sources. Raises HostError if it has none."""
     fields = "$(REPO_URI)|$(RELEASE)|$(COMPONENT)|$(ORIGIN)"
-    text = procs.capture(["apt-get", "indextargets", "--format", fields, "Created-By: Packages"])
+    text = procs.capture(["apt-get", "indextargets", "--format", fields, "Created-By: Packages"], hears=procs.NETWORK)
     found = derive(text, suite, _codename())
     if not found:
         raise HostError(
@@ -118,7 +118,7 @@ def fetch(debs: Sequence[Deb], suite: str, log: Log, *, image: str, title: str) 
 
 def proxies() -> dict[str, str] | None:
     """The proxies of apt's configuration by scheme, or None: then the environment's hold."""
-    text = procs.capture(["apt-config", "dump", "--format", "%F %v%n"])
+    text = procs.capture(["apt-config", "dump", "--format", "%F %v%n"], hears=procs.NETWORK)
     found = {}
     for line in text.splitlines():
         match = re.fullmatch(r"Acquire::(https?)::Proxy (\S+)", line, re.IGNORECASE)

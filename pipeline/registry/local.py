@@ -93,7 +93,7 @@ def _image(locked: Sequence[Deb], scratch: Path, log: Log) -> str:
         # Not python-on-whales: it looks the image up by the config digest, which this image store does not know.
         options = ["--builder", needs.docker_context(), "--tag", tag, "--network", "none"]
         options += ["--provenance=false", "--output", "type=docker", "--build-arg", "SOURCE_DATE_EPOCH=0"]
-        procs.run(["docker", "buildx", "build", *options, str(scratch)], log=log, within=300)
+        procs.run(["docker", "buildx", "build", *options, str(scratch)], log=log, hears=procs.DOCKER, within=300)
         found = engine.image("local", tag)
     if found is None:
         raise TandemError(f"the engine has no image {tag} after its build")

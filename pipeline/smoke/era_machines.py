@@ -68,7 +68,9 @@ class Station:
         lines = _Lines(self._log, f"{self.endpoint.name}: ")
         argv = [*self.endpoint.docker, *words]
         try:
-            said = procs.run(argv, log=lines, env=self._env, within=within, quiet=quiet, tidying=tidying)
+            said = procs.run(
+                argv, log=lines, hears=procs.DOCKER, env=self._env, within=within, quiet=quiet, tidying=tidying
+            )
         except ProgramError as error:
             return Said(error.status, error.output, self._emulated)
         except (Cancelled, HostError):
@@ -98,7 +100,7 @@ class Station:
     def _follow(self, container: str, output: "_Lines") -> None:
         argv = [*self.endpoint.docker, "logs", "--follow", container]
         with suppress(TandemError):  # it ends with its container
-            procs.run(argv, log=output, env=self._env, within=DAY)
+            procs.run(argv, log=output, hears=procs.DOCKER, env=self._env, within=DAY)
 
     def output(self) -> str:
         """What the container's first process has said, as `docker logs` shows it."""

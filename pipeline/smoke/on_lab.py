@@ -57,7 +57,8 @@ def _pull(root: Path, machines: Sequence[Machine], reference: str, log: Log) -> 
     environment = lab.environment(root)
 
     def one(machine: Machine) -> None:
-        procs.run([*_docker(machine), "pull", "--quiet", reference], log=log, env=environment, within=PULL_WITHIN)
+        argv = [*_docker(machine), "pull", "--quiet", reference]
+        procs.run(argv, log=log, hears=procs.DOCKER, env=environment, within=PULL_WITHIN)
 
     with ThreadPoolExecutor(len(machines)) as pool:
         list(pool.map(one, machines))
