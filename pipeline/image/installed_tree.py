@@ -9,7 +9,6 @@ import csv
 import hashlib
 import io
 import os
-import posixpath
 import re
 import zipfile
 from collections.abc import Iterable, Mapping
@@ -60,7 +59,8 @@ def _one(
 ) -> Distribution:
     rows, files = [], {}
     for path, said, size in _rows(record):
-        if posixpath.basename(path) in INSTALLER and posixpath.dirname(path).endswith(".dist-info"):
+        folder, _, file = path.partition("/")
+        if folder.endswith(".dist-info") and file in INSTALLER:  # its own, not of what it brings along
             continue
         if not os.path.lexists(tree / path):
             raise TandemError(f"{name}: {path!r} is in its RECORD and was not installed", hint=UNNAMEABLE)
