@@ -80,7 +80,7 @@ def one(way: str, name: str, parts: Parts, registry: str | None) -> dict[str, fl
         found["MB in the store"] = made["size"] / 1e6
         if registry:
             with measured(found, "push"):
-                procs.capture(["docker", "push", "--quiet", tag], within=1800)
+                procs.capture(["docker", "push", "--quiet", tag], hears=procs.DOCKER, within=1800)
         with measured(found, "unpack"):
             client.containers.create(tag, ["none"], platform=locked.platform).remove()
     finally:

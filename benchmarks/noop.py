@@ -8,6 +8,7 @@ run instead: `docker buildx build` of the same image from the same context, ever
 """
 
 import argparse
+import os
 import statistics
 import sys
 import tempfile
@@ -33,7 +34,7 @@ DOIT = (sys.executable, "-m", "doit")
 def once(argv: Sequence[str]) -> float:
     """Seconds that a command takes; raises ProgramError unless it ends well."""
     start = time.perf_counter()
-    procs.capture(argv, cwd=ROOT, within=600)
+    procs.capture(argv, env=os.environ, cwd=ROOT, within=600)
     return time.perf_counter() - start
 
 

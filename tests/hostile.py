@@ -27,7 +27,8 @@ PIP = {
 }  # fmt: skip
 OTHERS = {
     "TAR_OPTIONS": "--mtime=@1 --owner=nobody", "DPKG_COLORS": "always", "DPKG_ROOT": "/nowhere",
-    "POSIXLY_CORRECT": "1",    "DPKG_ADMINDIR": "/nowhere", "DPKG_FORCE": "all", "DPKG_MAINTSCRIPT_ARCH": "mips", "DEBIAN_FRONTEND": "dialog",
+    "POSIXLY_CORRECT": "1",
+    "DPKG_ADMINDIR": "/nowhere", "DPKG_FORCE": "all", "DPKG_MAINTSCRIPT_ARCH": "mips", "DEBIAN_FRONTEND": "dialog",
     "DOCKER_BUILDKIT": "0", "DOCKER_DEFAULT_PLATFORM": "linux/s390x", "DOCKER_CONTENT_TRUST": "1",
     "BUILDX_BUILDER": "nobody", "BUILDX_NO_DEFAULT_ATTESTATIONS": "0", "BUILDKIT_PROGRESS": "quiet",
     "BUILDKIT_MULTI_PLATFORM": "1", "BUILDKIT_COLORS": "run=red", "SOURCE_DATE_EPOCH": "1",

@@ -113,7 +113,7 @@ def test_the_engine_s_own_builder_builds_whichever_is_in_use(
     parts: Parts, tag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BUILDX_CONFIG", str(tmp_path / "buildx"))
-    procs.capture(["docker", "buildx", "create", "--driver", "docker-container", "--use"])
+    procs.capture(["docker", "buildx", "create", "--driver", "docker-container", "--use"], hears=procs.DOCKER)
     made = built(parts, tag, tmp_path)
     assert engine.image("local", tag)["Id"] == made["digest"]
 

@@ -34,7 +34,9 @@ class Machine:
 
     def sh(self, script: str, *, within: float = 300) -> str:
         """What a script prints (stdout and stderr); ProgramError if it fails."""
-        return procs.run(["docker", "exec", self.name, "sh", "-ec", script], log=NullLog(), within=within)
+        return procs.run(
+            ["docker", "exec", self.name, "sh", "-ec", script], log=NullLog(), hears=procs.DOCKER, within=within
+        )
 
     def doitw(self, words: str, **options: float) -> str:
         """What ./doitw says."""
@@ -53,7 +55,9 @@ class Machine:
 
 def apt_settings() -> list[str]:
     """How this machine's apt reaches its mirrors (proxies, clock checks), for the new one."""
-    return re.findall(r"^Acquire::(?:https?::|Check-).*$", procs.capture(["apt-config", "dump"]), re.MULTILINE)
+    return re.findall(
+        r"^Acquire::(?:https?::|Check-).*$", procs.capture(["apt-config", "dump"], hears=procs.NETWORK), re.MULTILINE
+    )
 
 
 def pip_settings() -> dict[str, str]:
@@ -81,13 +85,20 @@ def root_filesystem(suite: str, folder: Path) -> Path:
     tar = folder / "root.tar"
     options = [f"--aptopt={line}" for line in apt_settings()]
     where = [suite, str(tar), str(folder / source.path.name)]
-    procs.run(["mmdebstrap", "--variant=apt", "--include=python3", *options, *where], log=NullLog(), within=600)
+    procs.run(
+        ["mmdebstrap", "--variant=apt", "--include=python3", *options, *where],
+        log=NullLog(),
+        hears=procs.NETWORK,
+        within=600,
+    )
     return tar
 
 
 def checkout(folder: Path) -> Path:
     """What git would hand to a new clone, and what is not committed yet."""
-    names = procs.capture(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT)
+    names = procs.capture(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], hears=procs.DOCKER, cwd=ROOT
+    )
     for name in filter(None, names.split("\0")):
         if (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -104,16 +115,16 @@ def new_machine(suite: str, folder: Path) -> Iterator[Machine]:
     # Its own engine, network and /run, but the machine's cgroups: an engine within needs all controllers.
     kind = ["--privileged", "--cgroupns", "host", "--tmpfs", "/run", "-v", "/var/lib/docker"]
     try:
-        procs.run(["docker", "import", str(root_filesystem(suite, folder)), name], log=NullLog())
+        procs.run(["docker", "import", str(root_filesystem(suite, folder)), name], log=NullLog(), hears=procs.DOCKER)
         start = ["docker", "run", "-d", "--name", name, *kind, *trust, *settings, name, "sleep", "infinity"]
-        procs.run(start, log=NullLog())
-        procs.run(["docker", "exec", name, "mkdir", "-p", HOME], log=NullLog())
+        procs.run(start, log=NullLog(), hears=procs.DOCKER)
+        procs.run(["docker", "exec", name, "mkdir", "-p", HOME], log=NullLog(), hears=procs.DOCKER)
         copy = checkout(folder / "checkout")
-        procs.run(["docker", "cp", f"{copy}/.", f"{name}:{HOME}"], log=NullLog())
+        procs.run(["docker", "cp", f"{copy}/.", f"{name}:{HOME}"], log=NullLog(), hears=procs.DOCKER)
         yield Machine(name)
     finally:
         for argv in (["rm", "-f", "-v", name], ["rmi", "-f", name]):
-            procs.run(["docker", *argv], log=NullLog())
+            procs.run(["docker", *argv], log=NullLog(), hears=procs.DOCKER)
         shutil.rmtree(folder)
 
 

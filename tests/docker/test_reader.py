@@ -79,9 +79,9 @@ def make(folder: Path, name: str, platforms: str = PLATFORM, dockerfile: str = D
     (folder / "Dockerfile").write_text(dockerfile)
     (folder / "root.tar").write_bytes(tar(ROOT))
     options = ["--platform", platforms, "--provenance=false", "--tag", name, "--output", "type=docker"]
-    procs.run(["docker", "buildx", "build", *options, str(folder)], log=NullLog(), within=120)
+    procs.run(["docker", "buildx", "build", *options, str(folder)], log=NullLog(), hears=procs.DOCKER, within=120)
     if push:
-        procs.run(["docker", "push", name], log=NullLog(), within=120)
+        procs.run(["docker", "push", name], log=NullLog(), hears=procs.DOCKER, within=120)
         engine.client().images.remove(engine.image("local", name)["Id"], force=True)
 
 

@@ -289,7 +289,9 @@ def test_what_a_killed_run_left_is_swept_and_what_a_living_one_uses_is_not(clien
     platform = wanted(client).platform
     with Yard(client, good, platform, emulated=False).box("alive") as box:
         with pytest.raises(ProgramError) as killed:
-            procs.run([sys.executable, "-c", KILLED, good, platform], log=NullLog(), cwd=smoke_image.ROOT)
+            procs.run(
+                [sys.executable, "-c", KILLED, good, platform], log=NullLog(), hears=procs.DOCKER, cwd=smoke_image.ROOT
+            )
         dead = killed.value.output.strip()
         assert killed.value.status == -signal.SIGKILL
         sweep(client, SMOKE)

@@ -18,6 +18,7 @@ import pytest
 
 from pipeline.config.models import DebianBase, DebianImage, Python
 from pipeline.core import procs, store
+from pipeline.core.errors import TandemError
 from pipeline.core.log import NullLog
 from pipeline.host import venv
 from pipeline.image import base, wheels
@@ -196,9 +197,9 @@ def test_a_program_is_not_waited_for_after_its_end_because_of_what_it_left_behin
 @pytest.mark.parametrize("call", CALLS)
 def test_the_time_of_a_program_is_up_also_if_its_output_is_kept_open(call: object) -> None:
     began = time.monotonic()
-    with pytest.raises(procs.TandemError, match="did not end within 1 s"):
+    with pytest.raises(TandemError, match="did not end within 1 s"):
         call(["sh", "-c", "setsid sleep 8 & exec sleep 8"])  # type: ignore[operator]
-    with pytest.raises(procs.TandemError, match="did not end within 1 s"):
+    with pytest.raises(TandemError, match="did not end within 1 s"):
         call(["sh", "-c", "exec >/dev/null 2>&1; sleep 8"])  # type: ignore[operator]
     assert time.monotonic() - began < 7
 

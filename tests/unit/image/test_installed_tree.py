@@ -44,6 +44,7 @@ def rows(root: Path, name: str) -> dict[str, tuple[str, str]]:
     [
         b"#!/home/me/.venv/bin/python\n",
         b"#!/home/me/.venv/bin/python3.11 -E\n",
+        b"#!/bin/sh\n'''exec' \"$(printf %b '\\0057\\0303\\0274')\" \"$0\" \"$@\"\n' '''\n",
         b"#!/bin/sh\n'''exec' '/a folder/with spaces/bin/python3' \"$0\" \"$@\"\n' '''\n",
     ],
 )
@@ -79,6 +80,32 @@ def test_what_an_installer_says_of_this_machine_is_taken_out(tmp_path: Path) -> 
     (found,) = installed_tree.normalise(tmp_path, place.debian("3.13"), {})
     assert set(found.files) == {"demo.py", f"{info}/RECORD"}
     assert not any((tmp_path / info / name).exists() for name in installed_tree.INSTALLER)
+
+
+def test_what_another_installer_said_of_what_a_distribution_brings_along_stays(tmp_path: Path) -> None:
+    inside = "demo/vendored/x-1.dist-info/INSTALLER"
+    installed(tmp_path, "demo", {inside: b"pip\n"})
+    (found,) = installed_tree.normalise(tmp_path, place.debian("3.13"), {})
+    assert inside in found.files
+    assert inside in rows(tmp_path, "demo")
+
+
+def test_a_file_of_a_record_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    installed(tmp_path, "demo", {"demo/a.py": b"", "demo/\u00e9.py": b""})
+    (tmp_path / "demo/\u00e9.py").unlink()
+    with pytest.raises(TandemError, match=r"demo: 'demo/\u00e9\.py' is in its RECORD and was not installed"):
+        installed_tree.normalise(tmp_path, place.debian("3.13"), {})
+
+
+@pytest.mark.parametrize("member", ["demo-1.0.data/scripts/run", "demo-1.0.data/purelib/other"])
+def test_a_script_that_uv_wrote_in_an_unknown_form_is_refused(tmp_path: Path, member: str) -> None:
+    installed(tmp_path, "demo", {"bin/run": b"#!/home/me/interpreter\nprint(1)\n"})
+    with zipfile.ZipFile(tmp_path / "demo.whl", "w") as wheel:
+        wheel.writestr(member, "#!python\nprint(1)\n")
+    with pytest.raises(
+        TandemError, match=r"demo\.whl: uv wrote the script bin/run .* begins with #!/home/me/interpreter"
+    ):
+        installed_tree.normalise(tmp_path, place.debian("3.13"), {"demo": tmp_path / "demo.whl"})
 
 
 def test_record_does_not_depend_on_the_order_in_which_it_was_written(tmp_path: Path) -> None:
