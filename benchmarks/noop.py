@@ -40,7 +40,7 @@ def once(argv: Sequence[str]) -> float:
 
 def context(into: Path) -> list[str]:
     """The build context of the default cluster's image in `into`; the command that builds it as a user would."""
-    loaded = loader.load(ROOT)
+    loaded = loader.load_config(ROOT)
     name = loaded.cluster(loaded.pipeline.default).image
     decisions = look(graph(loaded), [f"build:{name}"])
     base, wheels, image = (decisions[f"{kind}:{name}"].outputs for kind in ("base", "wheels", "build"))

@@ -19,7 +19,7 @@ from pipeline.cluster import plan as layout
 from pipeline.cluster.plan import Plan
 from pipeline.cluster.start import BringUp, Failure
 from pipeline.config.models import Cluster, Serve
-from pipeline.config.rules import REFERENCE
+from pipeline.config.rules import REFERENCE_SUFFIX
 from pipeline.core import platforms
 from pipeline.core.errors import Cancelled, TandemError
 from pipeline.core.log import Log, announce
@@ -84,7 +84,7 @@ def run(target: Target, reference: Mapping[str, Any] | None, logs: Path, log: Lo
 def reference(target: Target, logs: Path, log: Log) -> Json:
     """What the same image and model answer on one rank, in a container that is gone afterwards."""
     alone = Target(
-        name=target.name + REFERENCE,
+        name=target.name + REFERENCE_SUFFIX,
         cluster=layout.alone(target.cluster),
         image=target.image,
         platform=target.platform,

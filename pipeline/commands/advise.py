@@ -92,14 +92,14 @@ class Advise(Looking):
     def execute(self, opt_values: Options, pos_args: list[str]) -> int:
         """Look, say, write; returns the exit code."""
         here, words = root(), chosen(pos_args, self.name, most=1)
-        loaded = loader.load(here)
+        loaded = loader.load_config(here)
         asked = _asked(loaded, words, opt_values)
         log = Steps()
         try:
             model, cluster, architectures, found = _looked(asked, opt_values, here, log)
         finally:
             log.close()
-        best = combinations.best(found)
+        best = combinations.best_combination(found)
         written, refused = "", None
         if best and not opt_values["dry_run"]:
             try:
@@ -123,16 +123,16 @@ def _looked(
     image, both = asked.image, asked.sides
     model = advise_inputs.side(both.model_from, image.platform, here, log)
     cluster = advise_inputs.side(both.cluster_from, image.platform, here, log)
-    architectures = comparison.wanted(model, cluster, image.smoke.architectures)
+    architectures = comparison.wanted_architectures(model, cluster, image.smoke.architectures)
     if not options["quick"] and model.vllm is not None:
         model = advise_inputs.with_registry(model, architectures, here, log)
-        architectures = comparison.wanted(model, cluster, image.smoke.architectures)
+        architectures = comparison.wanted_architectures(model, cluster, image.smoke.architectures)
     if not architectures and not model.knows:
         raise TandemError(
             f"no registry of models was found in vLLM {model.version or '(none)'} of {both.model_from}",
             hint="use an image that knows the model, or say what is wanted by --architecture CLASS",
         )
-    bases = {side.reference: side for side in (cluster, model) if not comparison.unusable(side, architectures)}
+    bases = {side.reference: side for side in (cluster, model) if not comparison.reasons_unusable(side, architectures)}
     tried = {
         name: advise_inputs.tried(side, _additions(asked, side), asked.origin, log) for name, side in bases.items()
     }
@@ -141,7 +141,7 @@ def _looked(
         model,
         cluster,
         architectures,
-        combinations.combinations(model, cluster, architectures, tried, later, image.workdir),
+        combinations.judge_combinations(model, cluster, architectures, tried, later, image.workdir),
     )
 
 
@@ -150,7 +150,9 @@ def _additions(asked: Asked, side: Side) -> Additions:
     from msgspec.structs import replace as with_
 
     python = asked.image.python
-    return with_(python, requirements=comparison.requirements(side, python.requirements)) if asked.free else python
+    return (
+        with_(python, requirements=comparison.requirements_to_add(side, python.requirements)) if asked.free else python
+    )
 
 
 def _asked(loaded: Config, words: list[str], options: Options) -> Asked:
@@ -192,8 +194,8 @@ def _asked(loaded: Config, words: list[str], options: Options) -> Asked:
         )
     chosen_ = having[name]
     assert chosen_.combine is not None
-    file = loaded.root / loader.IMAGES / name / "image.yaml"
-    free = "python" not in loader.read(file, loaded.root).value
+    file = loaded.root / loader.IMAGES_FOLDER / name / "image.yaml"
+    free = "python" not in loader.read_yaml(file, loaded.root).value
     return Asked(name=name, sides=chosen_.combine, image=_wanting(chosen_, architectures), free=free)
 
 
@@ -233,9 +235,9 @@ def _check_new(loaded: Config, name: str) -> None:
 
     if not name:
         return
-    if not re.fullmatch(NAME, name) or name in loader.RESERVED:
+    if not re.fullmatch(NAME, name) or name in loader.RESERVED_NAMES:
         raise ConfigError(f"doit advise: --write {name}: it is not {NAME_WORDS}, or a word of Tandem's own")
-    if (loaded.root / loader.IMAGES / name).exists():
+    if (loaded.root / loader.IMAGES_FOLDER / name).exists():
         raise ConfigError(f"doit advise: dockerfiles/{name} is there already", hint=f"doit advise {name}")
 
 
@@ -246,7 +248,7 @@ def _written(loaded: Config, asked: Asked, best: Combination, options: Options) 
         return ""
     if options["write"]:
         both = {"model_from": asked.sides.model_from, "cluster_from": asked.sides.cluster_from}
-        text = image_yaml.whole(image.platform, best.base, best.requirements, both, smoke)
+        text = image_yaml.render_image_yaml(image.platform, best.base, best.requirements, both, smoke)
         return created(loaded.root, asked.name, text)
     if image.base is not None and image.base.image == best.base:
         return ""

@@ -15,8 +15,8 @@ from pipeline.core import platforms, procs
 from pipeline.core.errors import ConfigError, HostError, TandemError
 from pipeline.core.log import Log, step
 from pipeline.foreign import comparison, facts_cache, pull
-from pipeline.foreign.combinations import Later, Tried
-from pipeline.foreign.comparison import Running, Side, foremost
+from pipeline.foreign.combinations import LaterVllm, ResolveAttempt
+from pipeline.foreign.comparison import RunningRegistry, Side, heads_first
 from pipeline.host import engine
 from pipeline.host.containers import sweep
 from pipeline.lock import additions, alternatives, resolver
@@ -29,9 +29,9 @@ LOADED = 8  # architectures that are loaded, besides the listing of all
 
 def side(reference: str, platform: str, root: Path, log: Log) -> Side:
     """An image resolved to its digest and read. Raises as reader does."""
-    digest = pull.resolve(reference, platform, log)
-    found = facts_cache.read(reference, digest, platform, root, log)
-    return Side(f"{pull.repository(reference)}@{digest}", found.reading)
+    digest = pull.resolve_digest(reference, platform, log)
+    found = facts_cache.scan_image(reference, digest, platform, root, log)
+    return Side(f"{pull.repository_of(reference)}@{digest}", found.reading)
 
 
 def with_registry(of: Side, architectures: Sequence[str], root: Path, log: Log) -> Side:
@@ -40,18 +40,20 @@ def with_registry(of: Side, architectures: Sequence[str], root: Path, log: Log) 
     The first architectures are loaded too. What cannot be known here (the platform does not run, the emulator
     crashed) is Running.error. Kept as readings are.
     """
-    first = foremost(architectures, of.reading.architectures)[:LOADED]
+    first = heads_first(architectures, of.reading.architectures)[:LOADED]
     asked = hashlib.sha256("\n".join(first).encode()).hexdigest()[:12]
-    file = facts_cache.place(root, of.reading.digest, of.reading.platform, f"running-{asked}", ("probes/python_facts",))
-    found = facts_cache.get(file, Running)
+    file = facts_cache.cache_file(
+        root, of.reading.digest, of.reading.platform, f"running-{asked}", ("probes/python_facts",)
+    )
+    found = facts_cache.load(file, RunningRegistry)
     if found is None:
         found = _asked(of, first, log)
         if not found.error:
-            facts_cache.put(file, found)
+            facts_cache.store(file, found)
     return replace(of, running=found)
 
 
-def tried(of: Side, asked: Additions, origin: str, log: Log) -> Tried:
+def tried(of: Side, asked: Additions, origin: str, log: Log) -> ResolveAttempt:
     """What adding Ray (or whatever image.yaml asks for) to a side comes to; the resolver is really asked."""
     request = resolver.Request(
         requirements=asked.requirements,
@@ -65,22 +67,22 @@ def tried(of: Side, asked: Additions, origin: str, log: Log) -> Tried:
         with step(log, f"resolving {', '.join(asked.requirements)} on top of {of.reference}"):
             found = additions.additions(request, of.reading, log)
     except ConfigError as error:
-        return Tried(refused=_worded(error))
+        return ResolveAttempt(refused=_worded(error))
     except procs.ProgramError:
         raise
     except TandemError as error:
         if error.code != TandemError.code:
             raise
-        return Tried(refused=_worded(error), unknown=True)
-    return Tried(
+        return ResolveAttempt(refused=_worded(error), unknown=True)
+    return ResolveAttempt(
         requirements=tuple(asked.requirements), added=tuple(f"{wheel.name} {wheel.version}" for wheel in found)
     )
 
 
-def later(model: Side, cluster: Side, log: Log) -> Later | None:
+def later(model: Side, cluster: Side, log: Log) -> LaterVllm | None:
     """The oldest later vLLM that resolves with the model's Transformers; None where the cluster's allows these."""
     version = model.reading.version("transformers").partition("+")[0]
-    if cluster.vllm is None or not comparison.transformers(model, cluster):
+    if cluster.vllm is None or not comparison.transformers_conflicts(model, cluster):
         return None
     request = resolver.Request(
         requirements=(),
@@ -97,7 +99,7 @@ def later(model: Side, cluster: Side, log: Log) -> Later | None:
         found = alternatives.best(
             "vllm", wish, [f"transformers=={version}"], resolver.answers(request, log), alternatives.deadline()
         )
-    return Later(found.version, found.proven)
+    return LaterVllm(found.version, found.proven)
 
 
 def _today() -> str:
@@ -108,7 +110,7 @@ def _worded(error: TandemError) -> str:
     return f"{error}\n{error.hint}".strip()
 
 
-def _asked(of: Side, architectures: Sequence[str], log: Log) -> Running:
+def _asked(of: Side, architectures: Sequence[str], log: Log) -> RunningRegistry:
     from docker.errors import DockerException
     from requests.exceptions import RequestException
 
@@ -127,20 +129,20 @@ def _asked(of: Side, architectures: Sequence[str], log: Log) -> Running:
         client.close()
 
 
-def _in_box(yard: Yard, of: Side, architectures: Sequence[str], log: Log) -> Running:
+def _in_box(yard: Yard, of: Side, architectures: Sequence[str], log: Log) -> RunningRegistry:
     python = of.reading.python
     path = os.path.dirname(python.path) + ":" + (of.reading.env.get("PATH") or "/usr/local/bin:/usr/bin:/bin")  # noqa: PTH120  # the image's
     try:
         with yard.box("advise", env={"PATH": path}) as box:
             starts = box.run(["python3", "-c", ""], within=WITHIN[yard.emulated])
             if starts.status != 0:
-                return Running(error=f"its python3 does not run on this machine: {starts.text.strip()[-200:]}")
+                return RunningRegistry(error=f"its python3 does not run on this machine: {starts.text.strip()[-200:]}")
             return _running(box, architectures, yard.emulated, log)
     except BoxError as error:
-        return Running(error=str(error))
+        return RunningRegistry(error=str(error))
 
 
-def _running(box: Box, architectures: Sequence[str], emulated: bool, log: Log) -> Running:
+def _running(box: Box, architectures: Sequence[str], emulated: bool, log: Log) -> RunningRegistry:
     questions = ["models", *(f"registry:{name}" for name in architectures)]
     with ThreadPoolExecutor(1) as pool:
         job = pool.submit(probe.ask, box, questions, within=WITHIN[emulated], log=log)
@@ -155,18 +157,18 @@ def _running(box: Box, architectures: Sequence[str], emulated: bool, log: Log) -
         said = job.result()
     listing = said["models"]
     if listing.error:
-        return Running(error=("the emulator crashed: " if listing.crashed else "") + listing.error)
+        return RunningRegistry(error=("the emulator crashed: " if listing.crashed else "") + listing.error)
     fails, loaded = {}, []
     for name in architectures:
         answer = said[f"registry:{name}"]
         if answer.crashed:
-            return Running(error=f"the emulator crashed at {name}")
+            return RunningRegistry(error=f"the emulator crashed at {name}")
         why = answer.error or str((answer.value or {}).get("fails", ""))
         if why:
             fails[name] = why
         elif answer.value["listed"]:
             loaded.append(name)
-    return Running(
+    return RunningRegistry(
         listed=tuple(listing.value["listed"]),
         plugins=tuple(listing.value["plugins"]),
         loaded=tuple(loaded),

@@ -6,7 +6,14 @@ from collections.abc import Sequence
 from pipeline.commands.survey import SCHEMA
 from pipeline.commands.text import short, table
 from pipeline.foreign.combinations import Combination
-from pipeline.foreign.comparison import Side, differences, entries, foremost, heads, rows
+from pipeline.foreign.comparison import (
+    Side,
+    comparison_rows,
+    heads_first,
+    prediction_heads,
+    registry_differences,
+    registry_entries,
+)
 from pipeline.graph.task import Json
 
 ENTRIES = 16  # registry entries that the table shows
@@ -23,12 +30,12 @@ def as_text(
         f"model_from    {short(model.reference)}",
         f"cluster_from  {short(cluster.reference)}",
         "",
-        *table([head, *rows(model, cluster), *entries(model, cluster, names[:ENTRIES])]),
+        *table([head, *comparison_rows(model, cluster), *registry_entries(model, cluster, names[:ENTRIES])]),
     ]
     if len(names) > ENTRIES:
         lines.append(f"{len(names) - ENTRIES} more architectures are listed with --json")
     for title, side in (("model_from", model), ("cluster_from", cluster)):
-        lines += [f"{title}: {line}" for line in differences(side)]
+        lines += [f"{title}: {line}" for line in registry_differences(side)]
     for one in found:
         lines += ["", f"{one.outcome.value}: {one.title}"]
         for said in one.says:
@@ -44,9 +51,12 @@ def as_json(
 ) -> Json:
     """What --json prints."""
     names = _about(model, cluster, architectures)
-    brings: list[Json] = [dict(zip(("what", "model", "cluster"), row, strict=True)) for row in rows(model, cluster)]
+    brings: list[Json] = [
+        dict(zip(("what", "model", "cluster"), row, strict=True)) for row in comparison_rows(model, cluster)
+    ]
     listed: list[Json] = [
-        dict(zip(("architecture", "model", "cluster"), row, strict=True)) for row in entries(model, cluster, names)
+        dict(zip(("architecture", "model", "cluster"), row, strict=True))
+        for row in registry_entries(model, cluster, names)
     ]
     verdicts: list[Json] = [
         {
@@ -65,7 +75,7 @@ def as_json(
         "wanted": list(architectures),
         "brings": brings,
         "registry": listed,
-        "differences": list(differences(model)),
+        "differences": list(registry_differences(model)),
         "combinations": verdicts,
         "written": written,
     }
@@ -74,5 +84,5 @@ def as_json(
 def _about(model: Side, cluster: Side, architectures: Sequence[str]) -> list[str]:
     """The architectures that are wanted, and the heads of theirs that either side knows; pairs first."""
     known = model.knows | cluster.knows
-    own = [entry for entries_ in heads(architectures, known).values() for entry in entries_]
-    return foremost([*architectures, *own], known)
+    own = [entry for entries_ in prediction_heads(architectures, known).values() for entry in entries_]
+    return heads_first([*architectures, *own], known)

@@ -12,7 +12,7 @@ from pipeline.core.files import not_writable
 
 def created(root: Path, name: str, text: str) -> str:
     """Make dockerfiles/NAME; returns what was written, in words. Raises HostError, ConfigError."""
-    folder = root / loader.IMAGES / name
+    folder = root / loader.IMAGES_FOLDER / name
     new = folder.with_name(f".{name}.{uuid4().hex[:8]}")
     try:
         new.mkdir()
@@ -23,24 +23,24 @@ def created(root: Path, name: str, text: str) -> str:
         shutil.rmtree(new, ignore_errors=True)
         raise not_writable(folder, error) from error
     try:
-        loader.load(root)
+        loader.load_config(root)
     except TandemError:
         shutil.rmtree(folder)
         raise
     return f"dockerfiles/{name}/image.yaml and Dockerfile"
 
 
-def rewritten(root: Path, name: str, image: str, requirements: Sequence[str], smoke: image_yaml.Smoke) -> str:
+def rewritten(root: Path, name: str, image: str, requirements: Sequence[str], smoke: image_yaml.SmokeAdvice) -> str:
     """Put base into an image.yaml; returns what was written, in words. Raises HostError, ConfigError."""
-    file = root / loader.IMAGES / name / "image.yaml"
+    file = root / loader.IMAGES_FOLDER / name / "image.yaml"
     where = file.relative_to(root).as_posix()
     data = file.read_bytes()
     before = data.decode()
-    after = image_yaml.advised(before, where, image, requirements, smoke)
-    image_yaml.checked(before, after, where, image)
+    after = image_yaml.apply_advice(before, where, image, requirements, smoke)
+    image_yaml.check_rest_unchanged(before, after, where, image)
     _replace(file, after.encode())
     try:
-        loader.load(root)
+        loader.load_config(root)
     except TandemError:
         _replace(file, data)
         raise

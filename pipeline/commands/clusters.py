@@ -12,7 +12,7 @@ from pipeline.cluster import nodes as clusters
 from pipeline.cluster.nodes import Found
 from pipeline.config import loader
 from pipeline.config.models import Node
-from pipeline.config.rules import REFERENCE
+from pipeline.config.rules import REFERENCE_SUFFIX
 from pipeline.core.errors import ConfigError, HostError, TandemError
 from pipeline.host import engine
 from pipeline.host.engine import LABEL
@@ -41,7 +41,7 @@ class Meant:
     @property
     def names(self) -> tuple[str, str]:
         """What its containers are labelled with: its own, and those of a reference that was killed."""
-        return self.name, self.name + REFERENCE
+        return self.name, self.name + REFERENCE_SUFFIX
 
 
 def root() -> Path:
@@ -62,7 +62,7 @@ def chosen(words: list[str], command: str, *, most: int) -> list[str]:
 
 def named(cluster: str | None) -> Meant:
     """The cluster of that name, or the default one. Raises ConfigError if the configuration is wrong."""
-    loaded = loader.load(root())
+    loaded = loader.load_config(root())
     every = loaded.pipeline.clusters
     name = cluster or loaded.pipeline.default
     try:
@@ -143,5 +143,5 @@ def strays(meant: Meant) -> Mapping[str, int]:
     except TandemError:
         return {}  # where nothing of a cluster runs here, an engine need not be here either
     labels = [container.get("Labels") or {} for container in listed]
-    count = Counter(str(each.get(f"{LABEL}.cluster", "")).removesuffix(REFERENCE) for each in labels)
+    count = Counter(str(each.get(f"{LABEL}.cluster", "")).removesuffix(REFERENCE_SUFFIX) for each in labels)
     return {name: count[name] for name in sorted(count) if name and name not in meant.known}

@@ -23,9 +23,9 @@ def old_elsewhere(root: Path, kept: Kept) -> tuple[list[Item], list[str]]:
 
     What any container of any of the engines names stays everywhere. Raises ConfigError.
     """
-    if not (root / loader.PIPELINE).is_file():
+    if not (root / loader.PIPELINE_FILE).is_file():
         return [], []
-    found = loader.load(root)
+    found = loader.load_config(root)
     endpoints = {node.endpoint for cluster in found.pipeline.clusters.values() for node in cluster.nodes}
     items: list[Item] = []
     there, notes = _look({"local"} | endpoints)

@@ -24,11 +24,11 @@ class Schemas(Looking):
 
     def execute(self, opt_values: Options, pos_args: list[str]) -> int:
         """Write those that differ, or fail naming them."""
-        from pipeline.config.loader import schemas
+        from pipeline.config.loader import json_schemas
         from pipeline.core.files import write_whole
 
         none_of(pos_args, "schemas")
-        texts = {ROOT / "schemas" / name: text for name, text in schemas().items()}
+        texts = {ROOT / "schemas" / name: text for name, text in json_schemas().items()}
         old = [path for path, text in texts.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
         names = ", ".join(f"schemas/{path.name}" for path in old)
         if old and opt_values["check"]:

@@ -23,24 +23,27 @@ ADD own.tar /
 #: settings
 """
 """The Dockerfile of every image on top of another."""
-Smoke = Mapping[str, Sequence[str]]
+SmokeAdvice = Mapping[str, Sequence[str]]
 """What is added as smoke: its architectures and what it does without, by key."""
-SCHEMA = "# yaml-language-server: $schema=../../schemas/image.json\n"
+SCHEMA_COMMENT = "# yaml-language-server: $schema=../../schemas/image.json\n"
 
 
-def whole(platform: str, image: str, requirements: Sequence[str], combine: Mapping[str, str], smoke: Smoke) -> str:
+def render_image_yaml(
+    platform: str, image: str, requirements: Sequence[str], combine: Mapping[str, str], smoke: SmokeAdvice
+) -> str:
     """The text of a new image.yaml."""
     sides = "".join(f"  {side}: {name}\n" for side, name in combine.items())
     parts = [
-        f"{SCHEMA}# Ray and the launcher's files on top of somebody else's image, as `./doitw advise` found it.\n",
+        SCHEMA_COMMENT,
+        "# Ray and the launcher's files on top of another party's image, as `./doitw advise` found it.\n",
         f"platform: {platform}\n",
         f"\ncombine:\n{sides}",
-        *(block for _, block in blocks(image, requirements, smoke)),
+        *(block for _, block in render_keys(image, requirements, smoke)),
     ]
     return "".join(parts)
 
 
-def blocks(image: str, requirements: Sequence[str], smoke: Smoke) -> Iterator[tuple[str, str]]:
+def render_keys(image: str, requirements: Sequence[str], smoke: SmokeAdvice) -> Iterator[tuple[str, str]]:
     """The keys that advice adds, each with its text and an empty line before it."""
     yield "base", f"\nbase:\n  image: {image}\n"
     yield "python", f"\npython:\n  requirements: {json.dumps(list(requirements))}\n"
@@ -53,7 +56,7 @@ def blocks(image: str, requirements: Sequence[str], smoke: Smoke) -> Iterator[tu
         yield "smoke", "\nsmoke:\n" + "".join(lines)
 
 
-def advised(text: str, where: str, image: str, requirements: Sequence[str], smoke: Smoke) -> str:
+def apply_advice(text: str, where: str, image: str, requirements: Sequence[str], smoke: SmokeAdvice) -> str:
     """An image.yaml with `base.image` set to an image; python, smoke and smoke.without are added if they are not there.
 
     Raises ConfigError, naming the file (`where`), if it is written in a way that cannot be added to line by line.
@@ -61,24 +64,24 @@ def advised(text: str, where: str, image: str, requirements: Sequence[str], smok
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     assert isinstance(root, yaml.MappingNode)
     keys = {str(key.value): (key, value) for key, value in root.value}
-    if "base" in keys and (old := _image(keys["base"][1])) is not None:
+    if "base" in keys and (old := _image_node(keys["base"][1])) is not None:
         text = text[: old.start_mark.index] + image + text[old.end_mark.index :]
     elif "base" in keys or root.flow_style:
-        raise _by_hand(where, image)
+        raise _edit_by_hand_error(where, image)
     else:
-        added = {key: block for key, block in blocks(image, requirements, smoke) if key not in keys}
-        at = _end(text, *keys["combine"])
-        line = _without(keys["smoke"][1], smoke) if "smoke" in keys else None
+        added = {key: block for key, block in render_keys(image, requirements, smoke) if key not in keys}
+        at = _end_of_value(text, *keys["combine"])
+        line = _without_line(keys["smoke"][1], smoke) if "smoke" in keys else None
         # From the back, so that places in front stay where they are.
         if line and line[0] >= at:
             text = text[: line[0]] + line[1] + text[line[0] :]
-        text = _inserted(text, at, added)
+        text = _insert(text, at, added)
         if line and line[0] < at:
             text = text[: line[0]] + line[1] + text[line[0] :]
     return text
 
 
-def _without(there: yaml.Node, smoke: Smoke) -> tuple[int, str] | None:
+def _without_line(there: yaml.Node, smoke: SmokeAdvice) -> tuple[int, str] | None:
     """Where smoke.without goes into a smoke that is there, and its line; None if nothing goes there."""
     lacks = isinstance(there, yaml.MappingNode) and not there.flow_style and bool(smoke.get("without"))
     if not lacks or any(key.value == "without" for key, _ in there.value):
@@ -88,47 +91,47 @@ def _without(there: yaml.Node, smoke: Smoke) -> tuple[int, str] | None:
     return first.index - first.column, line
 
 
-def checked(before: str, after: str, where: str, image: str) -> None:
+def check_rest_unchanged(before: str, after: str, where: str, image: str) -> None:
     """Raise ConfigError unless a text says all that it said before, and that image."""
     try:
         old, new = yaml.safe_load(before), yaml.safe_load(after)
     except yaml.YAMLError as error:
-        raise _by_hand(where, image) from error
+        raise _edit_by_hand_error(where, image) from error
     if isinstance(new.get("smoke"), dict) and "without" not in (old.get("smoke") or {}):
         new["smoke"] = {key: value for key, value in new["smoke"].items() if key != "without"}
     same: Any = {key: value for key, value in new.items() if key in old and key != "base"}
     if same != {key: value for key, value in old.items() if key != "base"} or new["base"] != {"image": image}:
-        raise _by_hand(where, image)
+        raise _edit_by_hand_error(where, image)
 
 
-def _image(base: yaml.Node) -> yaml.ScalarNode | None:
+def _image_node(base: yaml.Node) -> yaml.ScalarNode | None:
     pairs = base.value if isinstance(base, yaml.MappingNode) else []
     return next((value for key, value in pairs if key.value == "image" and isinstance(value, yaml.ScalarNode)), None)
 
 
-def _by_hand(where: str, image: str) -> ConfigError:
+def _edit_by_hand_error(where: str, image: str) -> ConfigError:
     return ConfigError(
         f"{where}: it is not written so that base can be put into it", hint=f"write base: {{image: {image}}}"
     )
 
 
-def _end(text: str, key: yaml.Node, value: yaml.Node) -> int:
+def _end_of_value(text: str, key: yaml.Node, value: yaml.Node) -> int:
     """Where the line ends on which a key's value does; comments behind it are the next key's."""
-    last = max(key.end_mark.index, *(leaf.end_mark.index for leaf in _leaves(value)))
+    last = max(key.end_mark.index, *(leaf.end_mark.index for leaf in _leaf_nodes(value)))
     line = text.find("\n", last)
     return len(text) if line < 0 else line + 1
 
 
-def _leaves(node: yaml.Node) -> Iterator[yaml.Node]:
+def _leaf_nodes(node: yaml.Node) -> Iterator[yaml.Node]:
     if isinstance(node, yaml.CollectionNode) and not node.flow_style:
         for child in node.value:
             for part in child if isinstance(child, tuple) else (child,):
-                yield from _leaves(part)
+                yield from _leaf_nodes(part)
     else:
         yield node
 
 
-def _inserted(text: str, at: int, added: Mapping[str, str]) -> str:
+def _insert(text: str, at: int, added: Mapping[str, str]) -> str:
     new = "".join(added.values())
     head = text[:at] if text[:at].endswith("\n") else text[:at] + "\n"
     if "\r\n" in head:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-Fault = tuple[int, str]
+PointFailure = tuple[int, str]
 """The number of the point that is not satisfied, and why."""
 PORTS = (29501, 6379, 8265, 8000)
 POINTS = {
@@ -23,7 +23,7 @@ POINTS = {
 }
 
 
-def by_point(faults: Iterable[Fault]) -> dict[str, list[str]]:
+def by_point(faults: Iterable[PointFailure]) -> dict[str, list[str]]:
     """Every point, by its number as text, with what is wrong there."""
     found: dict[str, list[str]] = {str(number): [] for number in POINTS}
     for number, words in faults:

@@ -14,19 +14,26 @@ import msgspec
 from msgspec import Struct
 
 from pipeline.config.models import NAME, NAME_WORDS, Cluster, CombinedImage, Common, DebianImage, Image, Pipeline
-from pipeline.config.rules import OF_DEBIAN, Fault, Key, image_faults, mixed_faults, pipeline_faults
+from pipeline.config.rules import (
+    DEBIAN_KEYS,
+    Key,
+    Violation,
+    image_violations,
+    mixed_base_violations,
+    pipeline_violations,
+)
 from pipeline.core.errors import ConfigError
 from pipeline.core.suggest import likely, nearest
 
 if TYPE_CHECKING:
     from pipeline.graph.stat_cache import StatCache
 
-_KIND = "yaml 1"
+_CACHE_KIND = "yaml 1"
 """What the cache calls a file's value; to be counted up when the same text comes to mean something else."""
-PIPELINE = "pipeline.yaml"
-LOCAL = "pipeline.local.yaml"
-IMAGES = "dockerfiles"
-RESERVED = ("registry", "lab")  # lock:registry and lock:lab are Tandem's own
+PIPELINE_FILE = "pipeline.yaml"
+LOCAL_FILE = "pipeline.local.yaml"
+IMAGES_FOLDER = "dockerfiles"
+RESERVED_NAMES = ("registry", "lab")  # lock:registry and lock:lab are Tandem's own
 
 
 class Config(Struct, frozen=True):
@@ -40,10 +47,10 @@ class Config(Struct, frozen=True):
         """The cluster of that name; raises ConfigError with the nearest name if there is none."""
         if name in self.pipeline.clusters:
             return self.pipeline.clusters[name]
-        raise ConfigError(f"{PIPELINE}: no cluster is called {name!r}", hint=nearest(name, self.pipeline.clusters))
+        raise ConfigError(f"{PIPELINE_FILE}: no cluster is called {name!r}", hint=nearest(name, self.pipeline.clusters))
 
 
-class Source(Struct, frozen=True):
+class YamlFile(Struct, frozen=True):
     """One YAML file below the root, and its value."""
 
     file: Path
@@ -57,43 +64,43 @@ class Source(Struct, frozen=True):
         return yaml_source.parse(self.file, self.name)[1]
 
 
-def load(root: Path, cache: "StatCache | None" = None) -> Config:
+def load_config(root: Path, cache: "StatCache | None" = None) -> Config:
     """Read and check the whole configuration below `root`; the cache knows files already. Raises ConfigError."""
-    images = dict(_images(root, cache))
-    sources = [read(root / PIPELINE, root, cache)]
-    if os.path.lexists(root / LOCAL):
-        sources.insert(0, read(root / LOCAL, root, cache))
+    images = dict(_load_images(root, cache))
+    sources = [read_yaml(root / PIPELINE_FILE, root, cache)]
+    if os.path.lexists(root / LOCAL_FILE):
+        sources.insert(0, read_yaml(root / LOCAL_FILE, root, cache))
     value: Any = {}
     for source in reversed(sources):
-        value = _laid_over(value, source.value)
+        value = _merge(value, source.value)
     pipeline: Pipeline = _convert(value, Pipeline, sources)
-    _refuse(pipeline_faults(pipeline, images), sources)
+    _raise_first(pipeline_violations(pipeline, images), sources)
     return Config(root, pipeline, images)
 
 
-def read(file: Path, root: Path, cache: "StatCache | None" = None) -> Source:
+def read_yaml(file: Path, root: Path, cache: "StatCache | None" = None) -> YamlFile:
     """One YAML file below `root`, parsed only if the cache does not know it; a key that stands twice is an error.
 
     Raises ConfigError.
     """
     name = file.relative_to(root).as_posix()
     try:
-        known = cache.fact(_KIND, file, lambda _: _plain(file, name)) if cache else ""
-        value = json.loads(known) if known else _parsed(file, name)
+        known = cache.fact(_CACHE_KIND, file, lambda _: _as_json(file, name)) if cache else ""
+        value = json.loads(known) if known else _parse(file, name)
     except OSError as error:
-        raise _unreadable(name, file, error) from error
-    return Source(file, name, value)
+        raise _unreadable_error(name, file, error) from error
+    return YamlFile(file, name, value)
 
 
-def _parsed(file: Path, name: str) -> Any:
+def _parse(file: Path, name: str) -> Any:
     from pipeline.config import yaml_source
 
     return yaml_source.parse(file, name)[0]
 
 
-def _plain(file: Path, name: str) -> str:
+def _as_json(file: Path, name: str) -> str:
     """A file's value as JSON, or nothing if it has values that JSON has not."""
-    value = _parsed(file, name)
+    value = _parse(file, name)
     try:
         text = json.dumps(value)
     except (TypeError, ValueError):
@@ -101,102 +108,106 @@ def _plain(file: Path, name: str) -> str:
     return text if json.loads(text) == value else ""
 
 
-def _unreadable(name: str, file: Path, error: OSError) -> ConfigError:
+def _unreadable_error(name: str, file: Path, error: OSError) -> ConfigError:
     hint = "./doitw must be able to read it"
     if isinstance(error, FileNotFoundError):
         hint = f"it is a link to {file.readlink()}" if file.is_symlink() else f"it is expected at {file}"
     return ConfigError(f"{name}: cannot be read: {error.strerror}", hint=hint)
 
 
-def schemas() -> Mapping[str, str]:
+def json_schemas() -> Mapping[str, str]:
     """The JSON Schemas of image.yaml and pipeline.yaml, as text, by file name below schemas/."""
-    made = {"image.json": _either(DebianImage, CombinedImage), "pipeline.json": msgspec.json.schema(Pipeline)}
+    made = {"image.json": _any_of(DebianImage, CombinedImage), "pipeline.json": msgspec.json.schema(Pipeline)}
     return {name: json.dumps(schema, indent=2, sort_keys=True) + "\n" for name, schema in made.items()}
 
 
-def _either(*shapes: type[Common]) -> Any:
+def _any_of(*shapes: type[Common]) -> Any:
     """One JSON Schema for several models; a file must fit one of them."""
     references, definitions = msgspec.json.schema_components(shapes, ref_template="#/$defs/{name}")
     return {"anyOf": list(references), "$defs": definitions}
 
 
-def _images(root: Path, cache: "StatCache | None") -> Iterator[tuple[str, Image]]:
+def _load_images(root: Path, cache: "StatCache | None") -> Iterator[tuple[str, Image]]:
     """Every folder below dockerfiles/ but hidden ones: each is an image, and is named as it."""
-    for folder in _folders(root):
-        where = f"{IMAGES}/{folder.name}"
+    for folder in _image_folders(root):
+        where = f"{IMAGES_FOLDER}/{folder.name}"
         if not re.fullmatch(NAME, folder.name):
             raise ConfigError(f"{where}: {folder.name!r} is not {NAME_WORDS}", hint="rename the folder")
-        if folder.name in RESERVED:
+        if folder.name in RESERVED_NAMES:
             raise ConfigError(f"{where}: {folder.name!r} is a word of Tandem's own", hint="rename the folder")
         for wanted in ("image.yaml", "Dockerfile"):
             try:
                 there = (folder / wanted).is_file()
             except OSError as error:
-                raise _unreadable(f"{where}/{wanted}", folder / wanted, error) from error
+                raise _unreadable_error(f"{where}/{wanted}", folder / wanted, error) from error
             if not there:
                 said = "it is no plain file" if os.path.lexists(folder / wanted) else "there is no such file"
-                hint = f"every folder below {IMAGES}/ is an image: write the file, or move the folder elsewhere"
+                hint = f"every folder below {IMAGES_FOLDER}/ is an image: write the file, or move the folder elsewhere"
                 raise ConfigError(f"{where}/{wanted}: {said}", hint=hint)
-        yield folder.name, _image(root, folder, cache)
+        yield folder.name, _load_image(root, folder, cache)
 
 
-def _folders(root: Path) -> list[Path]:
+def _image_folders(root: Path) -> list[Path]:
     """The folders below dockerfiles/, links to folders too; none if there is no such folder."""
     try:
-        found = sorted(path for path in (root / IMAGES).iterdir() if not path.name.startswith(".") and path.is_dir())
+        found = sorted(
+            path for path in (root / IMAGES_FOLDER).iterdir() if not path.name.startswith(".") and path.is_dir()
+        )
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise _unreadable(IMAGES, root / IMAGES, error) from error
+        raise _unreadable_error(IMAGES_FOLDER, root / IMAGES_FOLDER, error) from error
     return found
 
 
-def _image(root: Path, folder: Path, cache: "StatCache | None") -> Image:
-    source = read(folder / "image.yaml", root, cache)
-    shape = _shape(source.value)
+def _load_image(root: Path, folder: Path, cache: "StatCache | None") -> Image:
+    source = read_yaml(folder / "image.yaml", root, cache)
+    shape = _image_model(source.value)
     if shape is CombinedImage:
-        _refuse(mixed_faults(source.value), [source])
+        _raise_first(mixed_base_violations(source.value), [source])
     image: Image = _convert(source.value, shape, [source])
     try:
-        _refuse(image_faults(image, folder), [source])
+        _raise_first(image_violations(image, folder), [source])
     except OSError as error:
         # Of a folder that image.yaml names.
-        raise _unreadable(Path(error.filename).relative_to(root).as_posix(), Path(error.filename), error) from error
+        raise _unreadable_error(
+            Path(error.filename).relative_to(root).as_posix(), Path(error.filename), error
+        ) from error
     return image
 
 
-def _shape(value: Any) -> type[DebianImage] | type[CombinedImage]:
+def _image_model(value: Any) -> type[DebianImage] | type[CombinedImage]:
     """Which of the two ways to make an image a file means."""
     base = value.get("base") if isinstance(value, dict) else None
     keys = [str(key) for key in base] if isinstance(base, dict) else []
-    on_image = any(likely(key, ("image", *OF_DEBIAN)) == "image" for key in keys)
+    on_image = any(likely(key, ("image", *DEBIAN_KEYS)) == "image" for key in keys)
     return CombinedImage if on_image or (isinstance(value, dict) and "combine" in value) else DebianImage
 
 
-def _refuse(found: Iterable[Fault], sources: list[Source]) -> None:
+def _raise_first(found: Iterable[Violation], sources: list[YamlFile]) -> None:
     for key, said, hint in found:
-        raise ConfigError(f"{_where(key, sources)}: {said}", hint=hint)
+        raise ConfigError(f"{_location(key, sources)}: {said}", hint=hint)
 
 
-def _laid_over(below: Any, above: Any) -> Any:
+def _merge(below: Any, above: Any) -> Any:
     if isinstance(below, dict) and isinstance(above, dict):
-        return {**below, **{key: _laid_over(below.get(key), value) for key, value in above.items()}}
+        return {**below, **{key: _merge(below.get(key), value) for key, value in above.items()}}
     return above
 
 
-def _convert(value: Any, shape: type[Any], sources: list[Source]) -> Any:
+def _convert(value: Any, shape: type[Any], sources: list[YamlFile]) -> Any:
     try:
         return msgspec.convert(value, shape)
     except msgspec.ValidationError as error:
         # msgspec's own path leaves out the keys of dictionaries, so the place is found by a second walk.
-        from pipeline.config.explain import faults
+        from pipeline.config.explain import explain_violations
 
-        for key, said, hint in faults(value, shape):
-            raise ConfigError(f"{_where(key, sources)}: {said}", hint=hint) from error
+        for key, said, hint in explain_violations(value, shape):
+            raise ConfigError(f"{_location(key, sources)}: {said}", hint=hint) from error
         raise ConfigError(f"{sources[0].name}: {error}") from error
 
 
-def _where(key: Key, sources: list[Source]) -> str:
+def _location(key: Key, sources: list[YamlFile]) -> str:
     dotted = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in key).lstrip(".")
     lines = [(source.name, source.lines()) for source in sources]
     for depth in range(len(key), -1, -1):

@@ -8,7 +8,7 @@ from typing import Annotated
 from msgspec import Meta, Struct, field
 
 
-def worded(pattern: str, words: str) -> Meta:
+def described_pattern(pattern: str, words: str) -> Meta:
     """A pattern, and what a text is that fits it, for messages and editors."""
     return Meta(pattern=pattern, description=words, extra={"words": words})
 
@@ -19,25 +19,30 @@ NAME_WORDS = "a name of lower-case letters and digits, with single - _ . between
 Name = Annotated[
     str, Meta(pattern=NAME, max_length=63, description=NAME_WORDS, extra={"words": f"{NAME_WORDS}, at most 63 long"})
 ]
-Filled = Annotated[str, worded(r"\S", "some text")]
-Variable = Annotated[str, worded("^[A-Za-z_][A-Za-z0-9_]*$", "a variable's name: letters, digits and _")]
-Word = Annotated[str, worded(r"^[^\0]*$", "text without NUL characters")]
-Package = Annotated[str, worded("^[a-z0-9][a-z0-9+.-]*$", "a Debian package's name, as in libnuma1")]
-Suite = Annotated[str, worded("^[a-z][a-z0-9-]*$", "a Debian suite's name, as in trixie")]
-Module = Annotated[str, worded(r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$", "a module's name, as in torch.distributed")]
-Distribution = Annotated[str, worded("^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$", "a distribution's name, as in vllm")]
-Version = Annotated[str, worded("^[0-9A-Za-z][0-9A-Za-z.+!_-]*$", "a version, as in 0.19.1+cpu")]
+Filled = Annotated[str, described_pattern(r"\S", "some text")]
+Variable = Annotated[str, described_pattern("^[A-Za-z_][A-Za-z0-9_]*$", "a variable's name: letters, digits and _")]
+Word = Annotated[str, described_pattern(r"^[^\0]*$", "text without NUL characters")]
+Package = Annotated[str, described_pattern("^[a-z0-9][a-z0-9+.-]*$", "a Debian package's name, as in libnuma1")]
+Suite = Annotated[str, described_pattern("^[a-z][a-z0-9-]*$", "a Debian suite's name, as in trixie")]
+Module = Annotated[
+    str, described_pattern(r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$", "a module's name, as in torch.distributed")
+]
+Distribution = Annotated[
+    str, described_pattern("^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$", "a distribution's name, as in vllm")
+]
+Version = Annotated[str, described_pattern("^[0-9A-Za-z][0-9A-Za-z.+!_-]*$", "a version, as in 0.19.1+cpu")]
 # Docker's reference grammar (distribution/reference), with a tag or digest: without, it would silently mean latest.
 Reference = Annotated[
     str,
-    worded(
+    described_pattern(
         r"^([A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]+)?/)?[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
         r"(:[A-Za-z0-9_][A-Za-z0-9._-]{0,127}(@sha256:[0-9a-f]{64})?|@sha256:[0-9a-f]{64})$",
         "an image's name as docker pull takes it: lower case, without https://, and with a tag or a digest (NAME:TAG)",
     ),
 ]
 Absolute = Annotated[
-    str, worded(r"^/$|^(/(?!\.\.?(/|$))[^/\0\n]+)+/?$", "an absolute path without . and .., as in /workspace")
+    str,
+    described_pattern(r"^/$|^(/(?!\.\.?(/|$))[^/\0\n]+)+/?$", "an absolute path without . and .., as in /workspace"),
 ]
 Positive = Annotated[int, Meta(ge=1)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
@@ -57,10 +62,10 @@ class DebianBase(Strict, frozen=True, kw_only=True):
 class Python(Strict, frozen=True, kw_only=True):
     """The Python packages of the image."""
 
-    version: Annotated[str, worded(r"^3\.\d+$", "the version of the base's interpreter, as in 3.13")]
+    version: Annotated[str, described_pattern(r"^3\.\d+$", "the version of the base's interpreter, as in 3.13")]
     requirements: Annotated[tuple[str, ...], Meta(min_length=1, description="PEP 508 requirements")]
     constraints: tuple[str, ...] = ()
-    cutoff: Annotated[str, worded(r"^\d{4}-\d\d-\d\d$", "a date, as in 2026-01-31")] | None = None
+    cutoff: Annotated[str, described_pattern(r"^\d{4}-\d\d-\d\d$", "a date, as in 2026-01-31")] | None = None
 
 
 class Alias(Strict, frozen=True, kw_only=True):
@@ -122,7 +127,7 @@ class Additions(Strict, frozen=True, kw_only=True):
 
     requirements: Annotated[tuple[str, ...], Meta(min_length=1, description="PEP 508 requirements")] = ("ray[default]",)
     constraints: tuple[str, ...] = ()
-    cutoff: Annotated[str, worded(r"^\d{4}-\d\d-\d\d$", "a date, as in 2026-01-31")] | None = None
+    cutoff: Annotated[str, described_pattern(r"^\d{4}-\d\d-\d\d$", "a date, as in 2026-01-31")] | None = None
 
 
 class Combine(Strict, frozen=True, kw_only=True):

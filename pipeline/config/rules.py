@@ -10,24 +10,24 @@ from pipeline.config.models import Cluster, CombinedImage, Image, Node, Pipeline
 from pipeline.core.suggest import nearest
 
 Key = tuple[str | int, ...]
-Fault = tuple[Key, str, str]
+Violation = tuple[Key, str, str]
 """The key, what is wrong there, and a hint."""
 
-LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?")
+HOST_LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?")
 PORT = re.compile(r"[1-9][0-9]{0,4}")
-TINY = "tiny"
-REFERENCE = "-reference"
+TINY_MODEL = "tiny"
+REFERENCE_SUFFIX = "-reference"
 """At the end of a cluster's name: the one rank that the cluster's answer is measured against."""
-ENDPOINTS = ("ssh", "tcp", "unix")
+ENDPOINT_SCHEMES = ("ssh", "tcp", "unix")
 # What only a node can know of itself, and the launcher or run-cluster-node.sh sets.
 OF_A_NODE = (
     "VLLM_HOST_IP", "MN_IF_NAME", "UCX_NET_DEVICES", "NCCL_SOCKET_IFNAME", "NCCL_IB_HCA",
     "OMPI_MCA_btl_tcp_if_include", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME",
 )  # fmt: skip
-OF_DEBIAN = ("debian", "packages")
+DEBIAN_KEYS = ("debian", "packages")
 """The keys of a base that is made from Debian packages."""
-LONGEST = 63  # characters of a host name: a container's name is its host's
-GIVEN = {
+MAX_HOST_NAME_CHARS = 63  # characters of a host name: a container's name is its host's
+DERIVED_ARGUMENTS = {
     "--model": "serve.model",
     "--served-model-name": "serve.name",
     "--port": "serve.port",
@@ -46,32 +46,32 @@ GIVEN = {
 """The arguments of vllm serve that follow from keys of pipeline.yaml."""
 
 
-def pipeline_faults(pipeline: Pipeline, images: Mapping[str, Image]) -> Iterator[Fault]:
+def pipeline_violations(pipeline: Pipeline, images: Mapping[str, Image]) -> Iterator[Violation]:
     """Every fault of a pipeline.yaml whose single values fit; `images` by folder name."""
     if pipeline.default not in pipeline.clusters:
         hint = nearest(pipeline.default, pipeline.clusters)
         yield ("default",), f"no cluster is called {pipeline.default!r}", hint
-    if fault := address_fault(pipeline.registry.address):
+    if fault := address_problem(pipeline.registry.address):
         yield ("registry", "address"), *fault
     for name, cluster in pipeline.clusters.items():
-        if name.endswith(REFERENCE):
-            said = f"a cluster's name cannot end in {REFERENCE}: reference:NAME gives its container such a name"
+        if name.endswith(REFERENCE_SUFFIX):
+            said = f"a cluster's name cannot end in {REFERENCE_SUFFIX}: reference:NAME gives its container such a name"
             yield ("clusters", name), said, "rename the cluster"
-        for key, said, hint in _cluster(name, cluster, images):
+        for key, said, hint in _cluster_violations(name, cluster, images):
             yield ("clusters", name, *key), said, hint
-    yield from _containers(pipeline)
-    yield from _ports(pipeline)
+    yield from _container_violations(pipeline)
+    yield from _port_violations(pipeline)
 
 
-def image_faults(image: Image, folder: Path) -> Iterator[Fault]:
+def image_violations(image: Image, folder: Path) -> Iterator[Violation]:
     """Every fault of an image.yaml whose single values fit; `folder` is the image's own."""
     if image.python.cutoff is not None and not _is_date(image.python.cutoff):
         yield ("python", "cutoff"), f"{image.python.cutoff!r} is not a date", "year-month-day, as in 2026-01-31"
     if isinstance(image, CombinedImage) and image.base is None and image.combine is None:
         yield (), "neither base nor combine says what the image is made from", "base: {image: NAME:TAG}"
-    yield from _aliases(image)
+    yield from _alias_violations(image)
     for variable in image.env:
-        if of_a_node(variable):
+        if is_node_specific(variable):
             said = f"{variable} differs from node to node, and no image may have it"
             yield ("env", variable), said, "launchers set it; for a cluster of Tandem it belongs into serve.env"
     folders: list[tuple[Key, str | None]] = [(("files",), image.files), (("smoke", "config"), image.smoke.config)]
@@ -79,7 +79,7 @@ def image_faults(image: Image, folder: Path) -> Iterator[Fault]:
     for key, name in folders:
         if name is None:
             continue
-        if not _is_inside(name):
+        if not _is_below(name):
             yield key, f"{name!r} is not a folder below the image's own", "write it as seen from the image's folder"
         elif not (folder / name).is_dir():
             yield key, f"no folder {name!r}", f"it is looked for in dockerfiles/{folder.name}/"
@@ -88,15 +88,15 @@ def image_faults(image: Image, folder: Path) -> Iterator[Fault]:
             yield key, said, "put the folder there itself"
 
 
-def of_a_node(variable: str) -> bool:
+def is_node_specific(variable: str) -> bool:
     """Whether a variable differs from node to node, so that no image may have it."""
     return variable in OF_A_NODE or variable.startswith("RAY_")
 
 
-def mixed_faults(value: Mapping[str, Any]) -> Iterator[Fault]:
+def mixed_base_violations(value: Mapping[str, Any]) -> Iterator[Violation]:
     """What the image.yaml of an image on another one has of one from Debian; `value` is plain YAML data."""
     base, python = value.get("base"), value.get("python")
-    for key in OF_DEBIAN:
+    for key in DEBIAN_KEYS:
         if isinstance(base, dict) and key in base:
             what = "combine" if "combine" in value else "base.image"
             yield (
@@ -112,7 +112,7 @@ def mixed_faults(value: Mapping[str, Any]) -> Iterator[Fault]:
         )
 
 
-def address_fault(address: str) -> tuple[str, str] | None:
+def address_problem(address: str) -> tuple[str, str] | None:
     """What is wrong with a registry's host:port, and a hint; the host may be a name, IPv4, or IPv6 in brackets."""
     if "@" in address:
         return "it holds a user or a password", "write host:port only, and log in with `docker login`"
@@ -127,7 +127,7 @@ def address_fault(address: str) -> tuple[str, str] | None:
     return None
 
 
-def endpoint_fault(endpoint: str) -> tuple[str, str] | None:
+def endpoint_problem(endpoint: str) -> tuple[str, str] | None:
     """What is wrong with a node's Docker endpoint, and a hint."""
     if endpoint == "local":
         return None
@@ -139,7 +139,7 @@ def endpoint_fault(endpoint: str) -> tuple[str, str] | None:
         return f"the endpoint cannot be read: {error}", like
     if password is not None:
         return "the endpoint holds a password", "use a key of ssh's agent: ssh://me@spark-1"
-    if url.scheme not in ENDPOINTS:
+    if url.scheme not in ENDPOINT_SCHEMES:
         near = nearest(endpoint, ("local",)) if "://" not in endpoint else ""
         return f"{endpoint!r} is not a Docker endpoint", near if "did you" in near else like
     if re.search(r"\s", endpoint) or not (url.path.strip("/") if url.scheme == "unix" else is_host(host or "")):
@@ -152,7 +152,9 @@ def is_host(text: str) -> bool:
     labels = text.split(".")
     if all(label.isdigit() for label in labels):
         return len(labels) == 4 and all(len(label) <= 3 and int(label) <= 255 for label in labels)
-    return len(text) <= 253 and all(LABEL.fullmatch(label) and len(label) <= LONGEST for label in labels)
+    return len(text) <= 253 and all(
+        HOST_LABEL.fullmatch(label) and len(label) <= MAX_HOST_NAME_CHARS for label in labels
+    )
 
 
 def _is_ipv6(host: str) -> bool:
@@ -177,7 +179,7 @@ def _is_date(text: str) -> bool:
     return True
 
 
-def _aliases(image: Image) -> Iterator[Fault]:
+def _alias_violations(image: Image) -> Iterator[Violation]:
     """Aliases of one name, as PEP 503 compares names: Foo_bar and foo-bar are one distribution."""
     taken: dict[str, int] = {}
     for i, alias in enumerate(image.aliases):
@@ -187,12 +189,12 @@ def _aliases(image: Image) -> Iterator[Fault]:
             yield ("aliases", i, "name"), said, "leave one of both out"
 
 
-def _is_inside(name: str) -> bool:
+def _is_below(name: str) -> bool:
     path = PurePosixPath(name)
     return bool(path.parts) and not path.is_absolute() and ".." not in path.parts
 
 
-def _cluster(name: str, cluster: Cluster, images: Mapping[str, Image]) -> Iterator[Fault]:
+def _cluster_violations(name: str, cluster: Cluster, images: Mapping[str, Image]) -> Iterator[Violation]:
     if cluster.image not in images:
         there = f"folders in dockerfiles/: {', '.join(sorted(images)) or 'none'}"
         near = nearest(cluster.image, images)
@@ -202,27 +204,33 @@ def _cluster(name: str, cluster: Cluster, images: Mapping[str, Image]) -> Iterat
     for i, node in enumerate(cluster.nodes):
         if node.name in names[:i]:
             yield ("nodes", i, "name"), f"two nodes are called {node.name!r}", "give each its own name"
-        yield from ((("nodes", i, *key), said, hint) for key, said, hint in _node(name, node))
-    yield from _reachable(cluster)
+        yield from ((("nodes", i, *key), said, hint) for key, said, hint in _node_violations(name, node))
+    yield from _address_violations(cluster)
     model = cluster.serve.model
-    if model != TINY and not model.startswith("/"):
-        near = nearest(model, (TINY,))
-        hint = near if near.startswith("did you") else f"{TINY} (made by Tandem), or an absolute path on the nodes"
-        yield ("serve", "model"), f"{model!r} is neither {TINY} nor an absolute path", hint
-    yield from ((("serve", "args", i), said, hint) for i, said, hint in _given(cluster.serve.args))
+    if model != TINY_MODEL and not model.startswith("/"):
+        near = nearest(model, (TINY_MODEL,))
+        hint = (
+            near if near.startswith("did you") else f"{TINY_MODEL} (made by Tandem), or an absolute path on the nodes"
+        )
+        yield ("serve", "model"), f"{model!r} is neither {TINY_MODEL} nor an absolute path", hint
+    yield from ((("serve", "args", i), said, hint) for i, said, hint in _argument_violations(cluster.serve.args))
 
 
-def _node(cluster: str, node: Node) -> Iterator[Fault]:
-    if fault := endpoint_fault(node.endpoint):
+def _node_violations(cluster: str, node: Node) -> Iterator[Violation]:
+    if fault := endpoint_problem(node.endpoint):
         yield ("endpoint",), *fault
     if node.address is not None and not is_host(node.address):
         hint = "as in 10.0.0.1; leave the key out for containers of one machine"
         yield ("address",), f"{node.address!r} is not an IPv4 address or a host name", hint
-    if len(container := f"tandem-{cluster}-{node.name}") > LONGEST:
-        yield ("name",), f"the container's name {container} is longer than {LONGEST} characters", "shorten one of both"
+    if len(container := f"tandem-{cluster}-{node.name}") > MAX_HOST_NAME_CHARS:
+        yield (
+            ("name",),
+            f"the container's name {container} is longer than {MAX_HOST_NAME_CHARS} characters",
+            "shorten one of both",
+        )
 
 
-def _reachable(cluster: Cluster) -> Iterator[Fault]:
+def _address_violations(cluster: Cluster) -> Iterator[Violation]:
     """Nodes that cannot reach each other: without addresses, all are containers on a network of one engine."""
     nodes = cluster.nodes
     lacking = [i for i, node in enumerate(nodes) if node.address is None]
@@ -235,7 +243,7 @@ def _reachable(cluster: Cluster) -> Iterator[Fault]:
         yield ("nodes",), said, "give each node the address by which the others reach it"
 
 
-def _containers(pipeline: Pipeline) -> Iterator[Fault]:
+def _container_violations(pipeline: Pipeline) -> Iterator[Violation]:
     """Nodes of different clusters whose containers would have one name on one engine."""
     taken: dict[tuple[str, str], str] = {}
     for name, cluster in pipeline.clusters.items():
@@ -247,16 +255,20 @@ def _containers(pipeline: Pipeline) -> Iterator[Fault]:
                 yield ("clusters", name, "nodes", i, "name"), said, "rename the node or a cluster"
 
 
-def _given(args: Iterable[str]) -> Iterator[tuple[int, str, str]]:
+def _argument_violations(args: Iterable[str]) -> Iterator[tuple[int, str, str]]:
     for i, word in enumerate(args):
         option = word.partition("=")[0]
         if option.startswith("--"):
             option = option.replace("_", "-")
-        if option in GIVEN:
-            yield i, f"Tandem gives {option} itself", f"it follows from {GIVEN[option]} of the cluster: leave it out"
+        if option in DERIVED_ARGUMENTS:
+            yield (
+                i,
+                f"Tandem gives {option} itself",
+                f"it follows from {DERIVED_ARGUMENTS[option]} of the cluster: leave it out",
+            )
 
 
-def _ports(pipeline: Pipeline) -> Iterator[Fault]:
+def _port_violations(pipeline: Pipeline) -> Iterator[Violation]:
     """Services of this machine that want the same port."""
     host, _, port = pipeline.registry.address.rpartition(":")
     taken: dict[int, str] = {}

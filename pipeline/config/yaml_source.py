@@ -12,9 +12,9 @@ from pipeline.config.rules import Key
 from pipeline.core.errors import ConfigError
 
 _SAFE: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-SHOWN = 60
+MAX_SHOWN_CHARS = 60
 _BOOL = "tag:yaml.org,2002:bool"
-_SPELLED_ANEW = tuple(f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "int", "float"))
+_NORMALISED_TAGS = tuple(f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "int", "float"))
 
 
 class _Loader(_SAFE):  # type: ignore[misc]  # chosen at run time
@@ -42,8 +42,8 @@ def parse(file: Path, name: str) -> tuple[Any, Mapping[Key, int]]:
         text = file.read_bytes().decode()
         node = yaml.compose(text, Loader=_Loader)
         if node is not None:
-            _index(node, (), lines, name)
-            _refuse_odd(node, name)
+            _index_lines(node, (), lines, name)
+            _refuse_invalid_scalars(node, name)
         value = yaml.load(text, Loader=_Loader)
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
@@ -63,7 +63,7 @@ def parse(file: Path, name: str) -> tuple[Any, Mapping[Key, int]]:
     return {} if value is None else value, lines
 
 
-def _refuse_odd(node: yaml.Node, name: str) -> None:
+def _refuse_invalid_scalars(node: yaml.Node, name: str) -> None:
     """Raise ConfigError for the first scalar whose text is no value of its kind, such as the date 2026-02-30."""
     if isinstance(node, yaml.ScalarNode):
         try:
@@ -72,36 +72,36 @@ def _refuse_odd(node: yaml.Node, name: str) -> None:
         except (ValueError, LookupError, AttributeError, TypeError, OverflowError) as error:
             kind = node.tag.rpartition(":")[2]
             raise ConfigError(
-                f"{name}:{node.start_mark.line + 1}: {node.value[:SHOWN]!r} is no {kind}",
+                f"{name}:{node.start_mark.line + 1}: {node.value[:MAX_SHOWN_CHARS]!r} is no {kind}",
                 hint="put it in quotes if it is text, without a tag (!!…) before it",
             ) from error
     elif isinstance(node, yaml.SequenceNode):
         for one in node.value:
-            _refuse_odd(one, name)
+            _refuse_invalid_scalars(one, name)
     elif isinstance(node, yaml.MappingNode):
         for pair in node.value:
             for one in pair:
-                _refuse_odd(one, name)
+                _refuse_invalid_scalars(one, name)
 
 
-def _index(node: yaml.Node, key: Key, lines: dict[Key, int], file: str) -> None:
+def _index_lines(node: yaml.Node, key: Key, lines: dict[Key, int], file: str) -> None:
     lines.setdefault(key, node.start_mark.line + 1)
     if isinstance(node, yaml.MappingNode):
         seen: set[str | int] = set()
         for name, value in node.value:
-            inner = (*key, _spelled(name))
+            inner = (*key, _normalised_key(name))
             lines[inner] = name.start_mark.line + 1
             if inner[-1] in seen:
                 hint = "keep one of both: YAML would pass over the first"
                 raise ConfigError(f"{file}:{lines[inner]}: the key {inner[-1]!r} stands twice", hint=hint)
             seen.add(inner[-1])
-            _index(value, inner, lines, file)
+            _index_lines(value, inner, lines, file)
     elif isinstance(node, yaml.SequenceNode):
         for i, value in enumerate(node.value):
-            _index(value, (*key, i), lines, file)
+            _index_lines(value, (*key, i), lines, file)
 
 
-def _spelled(name: yaml.Node) -> str:
+def _normalised_key(name: yaml.Node) -> str:
     """A key as its value is spelled: 0x1 is 1, and ~ is None, like any other null."""
-    anew = isinstance(name, yaml.ScalarNode) and name.tag in _SPELLED_ANEW
+    anew = isinstance(name, yaml.ScalarNode) and name.tag in _NORMALISED_TAGS
     return str(yaml.load(name.value, Loader=_Loader) if anew else name.value)

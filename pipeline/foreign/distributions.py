@@ -10,23 +10,23 @@ from email.parser import HeaderParser
 from urllib.parse import unquote, urlsplit
 
 from pipeline.core.names import normalised_name
-from pipeline.foreign.facts import Inside
-from pipeline.foreign.filesystem import Rule, View
+from pipeline.foreign.facts import InstalledDistribution
+from pipeline.foreign.filesystem import FilesystemView, KeepRule
 
-SMALL = 256 << 10
-RULES: tuple[Rule, ...] = (
+MAX_TEXT_BYTES = 256 << 10
+RULES: tuple[KeepRule, ...] = (
     # The headers, which come first; what follows is a description of any length.
-    (re.compile(r"\.dist-info/METADATA$|\.egg-info/PKG-INFO$|\.egg-info$|/EGG-INFO/PKG-INFO$"), SMALL),
-    (re.compile(r"\.dist-info/direct_url\.json$|(\.egg-info|/EGG-INFO)/requires\.txt$|\.egg-link$"), SMALL),
-    (re.compile(r"/__editable___[^/]*_finder\.py$"), SMALL),
+    (re.compile(r"\.dist-info/METADATA$|\.egg-info/PKG-INFO$|\.egg-info$|/EGG-INFO/PKG-INFO$"), MAX_TEXT_BYTES),
+    (re.compile(r"\.dist-info/direct_url\.json$|(\.egg-info|/EGG-INFO)/requires\.txt$|\.egg-link$"), MAX_TEXT_BYTES),
+    (re.compile(r"/__editable___[^/]*_finder\.py$"), MAX_TEXT_BYTES),
 )
 
 
 @dataclass(frozen=True)
-class Found:
+class DistributionScan:
     """The distributions that count, the first of each name on the path; and in words what is wrong with the rest."""
 
-    distributions: tuple[Inside, ...]
+    distributions: tuple[InstalledDistribution, ...]
     oddities: tuple[str, ...]
 
 
@@ -38,16 +38,16 @@ class _Editables:
     modules: dict[str, str] = field(default_factory=dict)  # top-level module → its folder
 
 
-def found(view: View, paths: Sequence[str]) -> Found:
+def find_distributions(view: FilesystemView, paths: Sequence[str]) -> DistributionScan:
     """All distributions in folders of a Python's path, sorted by name."""
-    editables = _editables(view, paths)
-    first: dict[str, Inside] = {}
+    editables = _find_editables(view, paths)
+    first: dict[str, InstalledDistribution] = {}
     oddities: list[str] = []
     for folder in paths:
         for name in view.names(folder):
             if name.startswith("~") or not (name.endswith((".dist-info", ".egg-info")) or name == "EGG-INFO"):
                 continue
-            inside = _inside(view, folder, name, editables)
+            inside = _read_distribution(view, folder, name, editables)
             if inside is None:
                 oddities.append(f"{posixpath.join(folder, name)} has no metadata that says name and version")
                 continue
@@ -58,10 +58,10 @@ def found(view: View, paths: Sequence[str]) -> Found:
                     f"{inside.name} is there twice: {known.version} in {known.place}, which Python imports, "
                     f"and {inside.version} in {inside.place}"
                 )
-    return Found(tuple(first[name] for name in sorted(first)), tuple(oddities))
+    return DistributionScan(tuple(first[name] for name in sorted(first)), tuple(oddities))
 
 
-def package(view: View, paths: Sequence[str], name: str) -> str:
+def package_folder(view: FilesystemView, paths: Sequence[str], name: str) -> str:
     """The folder of a top-level package, where Python imports it from; empty if it is not there.
 
     Path before finders: setuptools adds its finders at the end of sys.meta_path.
@@ -69,11 +69,11 @@ def package(view: View, paths: Sequence[str], name: str) -> str:
     for folder in paths:
         if view.find(f"{folder}/{name}/__init__.py"):
             return posixpath.join(folder, name)
-    mapped = _editables(view, paths).modules.get(name, "")
+    mapped = _find_editables(view, paths).modules.get(name, "")
     return mapped if view.is_dir(mapped) and mapped else ""
 
 
-def _editables(view: View, paths: Sequence[str]) -> _Editables:
+def _find_editables(view: FilesystemView, paths: Sequence[str]) -> _Editables:
     known = _Editables()
     for folder in paths:
         for name in view.names(folder):
@@ -82,18 +82,20 @@ def _editables(view: View, paths: Sequence[str]) -> _Editables:
                 lines = [line for line in view.text(path).splitlines() if line.startswith("/")]
                 known.sources.update({normalised_name(match[1]): posixpath.normpath(line) for line in lines[:1]})
             elif match := re.fullmatch(r"__editable___(.+)_finder\.py", name):
-                modules = _mapping(view.text(path))
+                modules = _parse_mapping(view.text(path))
                 known.modules.update(modules)
                 # The module's name has the version behind the distribution's, both with _ for all else.
                 label = re.sub(r"_\d.*", "", match[1])
-                known.sources.update({normalised_name(label): _root(view, at) for at in list(modules.values())[:1]})
+                known.sources.update(
+                    {normalised_name(label): _project_root(view, at) for at in list(modules.values())[:1]}
+                )
             elif name.endswith(".egg-link"):
                 lines = view.text(path).split()
                 known.sources.update({normalised_name(name.removesuffix(".egg-link")): line for line in lines[:1]})
     return known
 
 
-def _mapping(source: str) -> dict[str, str]:
+def _parse_mapping(source: str) -> dict[str, str]:
     """MAPPING of a finder module that setuptools writes (setuptools/command/editable_wheel.py): module → folder."""
     try:
         tree = ast.parse(source)
@@ -115,7 +117,7 @@ def _mapping(source: str) -> dict[str, str]:
     return {}
 
 
-def _root(view: View, module: str) -> str:
+def _project_root(view: FilesystemView, module: str) -> str:
     """The project that a module's folder belongs to: the nearest above it with a build file, else its parent."""
     at = posixpath.dirname(posixpath.normpath(module))
     nearest = at
@@ -126,7 +128,9 @@ def _root(view: View, module: str) -> str:
     return nearest
 
 
-def _inside(view: View, folder: str, name: str, editables: _Editables) -> Inside | None:
+def _read_distribution(
+    view: FilesystemView, folder: str, name: str, editables: _Editables
+) -> InstalledDistribution | None:
     where = posixpath.join(folder, name)
     file = "METADATA" if name.endswith(".dist-info") else "PKG-INFO"
     text = view.text(f"{where}/{file}") if view.is_dir(where) else view.text(where)
@@ -136,18 +140,18 @@ def _inside(view: View, folder: str, name: str, editables: _Editables) -> Inside
         return None
     requires = [" ".join(str(item).split()) for item in headers.get_all("Requires-Dist", [])]
     if not requires:
-        requires = list(_requires(view.text(f"{where}/requires.txt")))
-    return Inside(
+        requires = list(_parse_requires_txt(view.text(f"{where}/requires.txt")))
+    return InstalledDistribution(
         name=normalised_name(called),
         version=version,
         place=folder,
-        editable=_direct(view, where) or editables.sources.get(normalised_name(called), ""),
+        editable=_editable_source(view, where) or editables.sources.get(normalised_name(called), ""),
         requires=tuple(requires),
         extras=tuple(str(item).strip() for item in headers.get_all("Provides-Extra", [])),
     )
 
 
-def _direct(view: View, where: str) -> str:
+def _editable_source(view: FilesystemView, where: str) -> str:
     """The source of an editable install by direct_url.json (PEP 610); empty if it is none."""
     try:
         told = json.loads(view.text(f"{where}/direct_url.json") or "{}")
@@ -157,7 +161,7 @@ def _direct(view: View, where: str) -> str:
     return posixpath.normpath(unquote(url.path)) if editable is True and url.scheme == "file" else ""
 
 
-def _requires(text: str) -> Iterator[str]:
+def _parse_requires_txt(text: str) -> Iterator[str]:
     """Requirements of an egg's requires.txt, whose sections are [extra], [:marker] and [extra:marker]."""
     conditions: list[str] = []
     for line in filter(None, map(str.strip, text.splitlines())):

@@ -36,7 +36,7 @@ PLAIN = re.compile(rf"(?:{STATEMENTS}\s*;?)?(?:(?:^|\s)\s*#.*)?")
 LAST = re.compile(rf"(?:{STATEMENTS}\s*;\s*)?exec\s(.*)")
 
 
-def script(entrypoint: Sequence[str]) -> str:
+def entrypoint_script(entrypoint: Sequence[str]) -> str:
     """The program, by path or name, that ENTRYPOINT runs behind its wrappers and shells; empty if there is none.
 
     It is what `hands_over` takes the text of, if that is a script.
@@ -58,7 +58,7 @@ def hands_over(entrypoint: Sequence[str], text: str = "") -> bool:
         # Of the words behind the text, the first is its name.
         inline, *named = words[words.index("-c") + 1 :] or [""]
         return len(named) == 1 and _leads(inline)
-    inner = script(entrypoint)
+    inner = entrypoint_script(entrypoint)
     if not inner or words[-1] != inner:
         return False
     if posixpath.basename(inner) in KNOWN:

@@ -7,7 +7,7 @@ class Fact(Struct, frozen=True, kw_only=True):
     """A part of a reading; plain JSON both ways (msgspec)."""
 
 
-class Inside(Fact, frozen=True, kw_only=True):
+class InstalledDistribution(Fact, frozen=True, kw_only=True):
     """A distribution that the image's interpreter sees: normalised name, version as it is written there.
 
     `place` is the folder with its metadata's folder in it; `editable` the folder with its source, if it is installed
@@ -44,7 +44,7 @@ class Interpreter(Fact, frozen=True, kw_only=True):
         return ".".join(self.version.split(".")[:2])
 
 
-class Reading(Fact, frozen=True, kw_only=True):
+class ImageFacts(Fact, frozen=True, kw_only=True):
     """An image as it was read. All paths are absolute and inside the image.
 
     `glibc` is the minor version of its glibc 2; `python` the interpreter that vLLM runs under (else what `python3`
@@ -70,7 +70,7 @@ class Reading(Fact, frozen=True, kw_only=True):
     glibc: int
     python: Interpreter
     interpreters: dict[str, str] = field(default_factory=dict)
-    distributions: tuple[Inside, ...] = ()
+    distributions: tuple[InstalledDistribution, ...] = ()
     package_manager: str = ""
     programs: dict[str, str] = field(default_factory=dict)
     architectures: dict[str, str] = field(default_factory=dict)

@@ -11,36 +11,36 @@ import msgspec
 
 from pipeline.core.log import Log
 from pipeline.foreign import pull
-from pipeline.foreign.pull import Read
+from pipeline.foreign.pull import ImageScan
 
 T = TypeVar("T", bound=msgspec.Struct)
 FOLDER = "artifacts/readings"
 ROOM = Path(__file__).parent
 # What decides what a reading holds: every module of this room. One that other code made is made anew.
-CODE = tuple(f"foreign/{file.stem}" for file in sorted(ROOM.glob("*.py")))
+FACTS_CODE = tuple(f"foreign/{file.stem}" for file in sorted(ROOM.glob("*.py")))
 
 
-def read(reference: str, digest: str, platform: str, root: Path, log: Log) -> Read:
+def scan_image(reference: str, digest: str, platform: str, root: Path, log: Log) -> ImageScan:
     """An image of that digest, pulled and read unless that was done before. Raises as reader.pull() and read()."""
-    file = place(root, digest, platform, "reading", CODE)
-    kept = get(file, Read)
+    file = cache_file(root, digest, platform, "reading", FACTS_CODE)
+    kept = load(file, ImageScan)
     if kept is not None:
-        log.line(f"{pull.repository(reference)}@{digest} was read before")
+        log.line(f"{pull.repository_of(reference)}@{digest} was read before")
         return kept
-    pull.pull(reference, digest, platform, log)
-    found = pull.read(reference, digest, platform, log)
-    put(file, found)
+    pull.pull_image(reference, digest, platform, log)
+    found = pull.read_image(reference, digest, platform, log)
+    store(file, found)
     return found
 
 
-def place(root: Path, digest: str, platform: str, what: str, code: Iterable[str]) -> Path:
+def cache_file(root: Path, digest: str, platform: str, what: str, code: Iterable[str]) -> Path:
     """Where a look at an image is kept: named by all that decides it, the digest first, by which `doit gc` knows it."""
     made_by = hashlib.sha256(b"\0".join((ROOM.parent / f"{name}.py").read_bytes() for name in code)).hexdigest()[:12]
     digits = digest.partition(":")[2]
     return root / FOLDER / f"{digits}-{platform.replace('/', '-')}-{what}-{made_by}.msgpack.gz"
 
 
-def get(file: Path, shape: type[T]) -> T | None:
+def load(file: Path, shape: type[T]) -> T | None:
     """What is kept in a file; None if that is nothing, or damaged."""
     try:
         return msgspec.msgpack.decode(gzip.decompress(file.read_bytes()), type=shape)
@@ -48,7 +48,7 @@ def get(file: Path, shape: type[T]) -> T | None:
         return None
 
 
-def put(file: Path, value: msgspec.Struct) -> None:
+def store(file: Path, value: msgspec.Struct) -> None:
     """Keep it for the next time; a folder that cannot be written costs that time only."""
     new = file.with_name(f".{file.name}.{uuid4().hex[:8]}")
     try:

@@ -15,16 +15,16 @@ from typing import Literal
 from pipeline.core.errors import TandemError
 
 Kind = Literal["file", "dir", "link", "other"]
-Rule = tuple[re.Pattern[str], int | re.Pattern[bytes]]
+KeepRule = tuple[re.Pattern[str], int | re.Pattern[bytes]]
 """Files whose path matches: keep so many of the first bytes, or the first match of the second pattern in the file."""
 
-LINKS = 40
+MAX_LINKS = 40
 """Linux follows no more links in one path (path_resolution(7))."""
-SCRIPT = 64 << 10
-HEADER = 20  # bytes of an ELF file up to and with its machine
-BLOCK = 1 << 20
-ENTRIES = 4_000_000
-KEPT = 512 << 20
+MAX_SCRIPT_BYTES = 64 << 10
+ELF_HEADER_BYTES = 20  # bytes of an ELF file up to and with its machine
+BLOCK_BYTES = 1 << 20
+MAX_PATHS = 4_000_000
+MAX_KEPT_BYTES = 512 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Node:
     content: bytes = b""
 
 
-class View:
+class FilesystemView:
     """A root filesystem; paths are absolute, by text, and inside it; bytes that are not UTF-8 are surrogates."""
 
     def __init__(self, nodes: Mapping[str, Node]) -> None:
@@ -68,7 +68,7 @@ class View:
                 at = here
                 continue
             links += 1
-            if links > LINKS:
+            if links > MAX_LINKS:
                 raise TandemError(f"{path}: its links lead round in a circle", hint="the image is broken there")
             at = "/" if node.target.startswith("/") else at
             left += [part for part in reversed(node.target.split("/")) if part not in ("", ".")]
@@ -116,7 +116,9 @@ class View:
                 yield path
 
 
-def view(stream: Iterable[bytes], rules: Iterable[Rule], seen: Callable[[int], None] = lambda _: None) -> View:
+def read_tar(
+    stream: Iterable[bytes], rules: Iterable[KeepRule], seen: Callable[[int], None] = lambda _: None
+) -> FilesystemView:
     """The filesystem in a tar stream; `seen` is told now and then how many bytes have passed.
 
     Besides what the rules ask for, the beginning of every executable file is kept: all of a script up to SCRIPT bytes,
@@ -126,34 +128,36 @@ def view(stream: Iterable[bytes], rules: Iterable[Rule], seen: Callable[[int], N
     nodes: dict[str, Node] = {}
     kept = 0
     try:
-        file = _Stream(stream, seen)
-        with tarfile.open(fileobj=file, mode="r|", bufsize=BLOCK, encoding="utf-8", errors="surrogateescape") as tar:
+        file = _ChunkReader(stream, seen)
+        with tarfile.open(
+            fileobj=file, mode="r|", bufsize=BLOCK_BYTES, encoding="utf-8", errors="surrogateescape"
+        ) as tar:
             while (member := tar.next()) is not None:
                 tar.members.clear()  # type: ignore[attr-defined]  # else it keeps every header until the end
-                path = _path(member.name)
+                path = _member_path(member.name)
                 if path == "/":
                     continue
-                nodes[path] = _node(tar, member, path, nodes, rules)
+                nodes[path] = _member_node(tar, member, path, nodes, rules)
                 kept += len(nodes[path].content)
-                if kept > KEPT or len(nodes) > ENTRIES:
+                if kept > MAX_KEPT_BYTES or len(nodes) > MAX_PATHS:
                     raise TandemError(f"the image holds more than is read of one: {len(nodes)} paths at {path!r}")
     except tarfile.TarError as error:
         raise TandemError(f"the export of the image cannot be read: {error}", hint="try again") from error
     for path in list(nodes):
         while (path := posixpath.dirname(path)) not in nodes and path != "/":
             nodes[path] = Node("dir", 0o755)  # not every tar names the folders of its files
-    return View(nodes)
+    return FilesystemView(nodes)
 
 
-def _path(name: str) -> str:
+def _member_path(name: str) -> str:
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if ".." in parts:
         raise TandemError(f"the image has an entry that leads out of its root: {name!r}", hint="do not use this image")
     return "/" + "/".join(parts)
 
 
-def _node(
-    tar: tarfile.TarFile, member: tarfile.TarInfo, path: str, nodes: Mapping[str, Node], rules: Iterable[Rule]
+def _member_node(
+    tar: tarfile.TarFile, member: tarfile.TarInfo, path: str, nodes: Mapping[str, Node], rules: Iterable[KeepRule]
 ) -> Node:
     mode = stat.S_IMODE(member.mode)
     if member.isdir():
@@ -161,13 +165,13 @@ def _node(
     if member.issym():
         return Node("link", mode, target=member.linkname)
     if member.islnk():
-        return nodes.get(_path(member.linkname)) or Node("other", mode)
+        return nodes.get(_member_path(member.linkname)) or Node("other", mode)
     if not member.isreg():
         return Node("other", mode)
-    return Node("file", mode, member.size, content=_kept(tar, member, path, rules))
+    return Node("file", mode, member.size, content=_kept_content(tar, member, path, rules))
 
 
-def _kept(tar: tarfile.TarFile, member: tarfile.TarInfo, path: str, rules: Iterable[Rule]) -> bytes:
+def _kept_content(tar: tarfile.TarFile, member: tarfile.TarInfo, path: str, rules: Iterable[KeepRule]) -> bytes:
     wanted = next((wanted for pattern, wanted in rules if pattern.search(path)), None)
     if wanted is None and not member.mode & 0o111:
         return b""
@@ -177,12 +181,12 @@ def _kept(tar: tarfile.TarFile, member: tarfile.TarInfo, path: str, rules: Itera
     if isinstance(wanted, int):
         return file.read(wanted)
     if wanted is not None:
-        return _searched(iter(lambda: file.read(BLOCK), b""), wanted)
-    start = file.read(HEADER)
-    return start + file.read(SCRIPT - HEADER) if start.startswith(b"#!") else start
+        return _first_match(iter(lambda: file.read(BLOCK_BYTES), b""), wanted)
+    start = file.read(ELF_HEADER_BYTES)
+    return start + file.read(MAX_SCRIPT_BYTES - ELF_HEADER_BYTES) if start.startswith(b"#!") else start
 
 
-def _searched(blocks: Iterator[bytes], wanted: re.Pattern[bytes]) -> bytes:
+def _first_match(blocks: Iterator[bytes], wanted: re.Pattern[bytes]) -> bytes:
     before = b""
     for block in blocks:
         if match := wanted.search(before + block):
@@ -191,7 +195,7 @@ def _searched(blocks: Iterator[bytes], wanted: re.Pattern[bytes]) -> bytes:
     return b""
 
 
-class _Stream(io.RawIOBase):
+class _ChunkReader(io.RawIOBase):
     """Chunks of any size as a file that can only be read on."""
 
     def __init__(self, chunks: Iterable[bytes], seen: Callable[[int], None]) -> None:
@@ -201,7 +205,7 @@ class _Stream(io.RawIOBase):
         self._total = 0
 
     def read(self, size: int | None = -1) -> bytes:
-        size = BLOCK if size is None or size < 0 else size
+        size = BLOCK_BYTES if size is None or size < 0 else size
         parts, have = [self._left], len(self._left)
         while have < size and (chunk := next(self._chunks, None)) is not None:
             parts.append(chunk)

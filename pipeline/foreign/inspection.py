@@ -9,37 +9,37 @@ from dataclasses import dataclass
 from pipeline.core import platforms
 from pipeline.core.errors import TandemError
 from pipeline.foreign import distributions, entrypoint, model_registry, pip_check, pythons
-from pipeline.foreign.facts import Interpreter, Reading
-from pipeline.foreign.filesystem import Rule, View
-from pipeline.foreign.pythons import Inside
+from pipeline.foreign.facts import ImageFacts, Interpreter
+from pipeline.foreign.filesystem import FilesystemView, KeepRule
+from pipeline.foreign.pythons import ProcessContext
 
 PROGRAMS = (
     *("vllm", "ray", "python3", "pip", "uv", "conda", "git", "curl", "wget", "patch", "bash", "sh", "earlyoom"),
     *("sleep", "mkdir", "touch", "chmod", "cat", "rm", "grep", "sed", "ip", "hostname", "cc", "gcc", "g++", "nvcc"),
 )
-MANAGERS = {"apt-get": "apt", "dnf": "dnf", "microdnf": "dnf", "yum": "dnf", "apk": "apk"}
+PACKAGE_MANAGERS = {"apt-get": "apt", "dnf": "dnf", "microdnf": "dnf", "yum": "dnf", "apk": "apk"}
 LIBRARIES = ("libibverbs.so.1", "librdmacm.so.1", "libnuma.so.1")
-RELEASE = ("ID", "ID_LIKE", "NAME", "PRETTY_NAME", "VERSION_CODENAME", "VERSION_ID")
+OS_RELEASE_KEYS = ("ID", "ID_LIKE", "NAME", "PRETTY_NAME", "VERSION_CODENAME", "VERSION_ID")
 MODS = "/usr/local/lib/python3.12/dist-packages"
 """The folder that mods of launch-cluster.sh have written into them (launcher contract, 2.6 point 8)."""
 REGISTRY = "model_executor/models/registry.py"
-LAUNCHER = re.compile(r"run-cluster-node\.sh")
+NODE_SCRIPT = re.compile(r"run-cluster-node\.sh")
 NCCL = re.compile(r"libnccl\.so(\.\d+)*")
-GLIBC = re.compile(rb"GNU C Library [^\n]*?version 2\.\d+")
+GLIBC_BANNER = re.compile(rb"GNU C Library [^\n]*?version 2\.\d+")
 """What libc.so.6 says of itself when it is run."""
-SMALL = 256 << 10
-RULES: tuple[Rule, ...] = (
+MAX_TEXT_BYTES = 256 << 10
+RULES: tuple[KeepRule, ...] = (
     *pythons.RULES,
     *distributions.RULES,
-    (re.compile(r"/libc\.so\.6$|/libc-2\.\d+\.so$"), GLIBC),
+    (re.compile(r"/libc\.so\.6$|/libc-2\.\d+\.so$"), GLIBC_BANNER),
     (re.compile(rf"/vllm/{re.escape(REGISTRY)}$"), 4 << 20),
-    (re.compile(r"^/etc/(os-release|passwd)$|^/usr/lib/os-release$"), SMALL),
-    (re.compile(r"\.sh$"), SMALL),
+    (re.compile(r"^/etc/(os-release|passwd)$|^/usr/lib/os-release$"), MAX_TEXT_BYTES),
+    (re.compile(r"\.sh$"), MAX_TEXT_BYTES),
 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Configuration:
+class ImageConfig:
     """What an image says of how to run it."""
 
     entrypoint: tuple[str, ...] = ()
@@ -49,19 +49,19 @@ class Configuration:
     env: Mapping[str, str]
 
 
-def reading(view: View, config: Configuration, digest: str, platform: str) -> Reading:
+def inspect_image(view: FilesystemView, config: ImageConfig, digest: str, platform: str) -> ImageFacts:
     """All that is to be known of an image for building on it.
 
     Raises TandemError, naming what is missing, for an image without a Python on its PATH or without glibc.
     """
-    inside = Inside(view, config.env, config.workdir, config.user)
+    inside = ProcessContext(view, config.env, config.workdir, config.user)
     # First, since an image without it has nothing that wheels could run on.
-    glibc = _glibc(view, platform)
-    starts = {name: pythons.runs_under(inside, inside.which(name)) for name in ("python3", "vllm", "ray")}
-    python = _python(inside, starts)
-    found = distributions.found(view, python.paths)
-    known = pip_check.complaints(found.distributions, python=python.version, platform=platform)
-    return Reading(
+    glibc = _glibc_minor(view, platform)
+    starts = {name: pythons.find_interpreter(inside, inside.which(name)) for name in ("python3", "vllm", "ray")}
+    python = _find_python(inside, starts)
+    found = distributions.find_distributions(view, python.paths)
+    known = pip_check.find_conflicts(found.distributions, python=python.version, platform=platform)
+    return ImageFacts(
         digest=digest,
         platform=platform,
         entrypoint=config.entrypoint,
@@ -69,32 +69,32 @@ def reading(view: View, config: Configuration, digest: str, platform: str) -> Re
         user=config.user,
         workdir=config.workdir,
         env=dict(config.env),
-        os=_release(view),
+        os=_os_release(view),
         glibc=glibc,
         python=python,
         interpreters={name: path for name, path in starts.items() if path},
         distributions=found.distributions,
-        package_manager=next((name for program, name in MANAGERS.items() if inside.which(program)), ""),
+        package_manager=next((name for program, name in PACKAGE_MANAGERS.items() if inside.which(program)), ""),
         programs={name: inside.which(name) for name in PROGRAMS},
         architectures=_architectures(view, python),
         nccl=tuple(view.files(NCCL)),
-        launchers=tuple(view.files(LAUNCHER)),
+        launchers=tuple(view.files(NODE_SCRIPT)),
         conflicts=(*found.oddities, *known),
-        entrypoint_text=_script(inside, config.entrypoint),
-        libraries={name: _library(view, name, platform) for name in LIBRARIES},
+        entrypoint_text=_entrypoint_text(inside, config.entrypoint),
+        libraries={name: _find_library(view, name, platform) for name in LIBRARIES},
         dist_packages=view.names(MODS),
-        mods_vllm=_resolved(view, f"{MODS}/vllm"),
-        vllm=_resolved(view, distributions.package(view, python.paths, "vllm")),
+        mods_vllm=_resolve(view, f"{MODS}/vllm"),
+        vllm=_resolve(view, distributions.package_folder(view, python.paths, "vllm")),
     )
 
 
-def _python(inside: Inside, starts: Mapping[str, str]) -> Interpreter:
+def _find_python(inside: ProcessContext, starts: Mapping[str, str]) -> Interpreter:
     """The Python that vLLM runs under, else the one that `python3` is."""
     path = starts["vllm"] or starts["python3"]
     if path:
-        return pythons.interpreter(inside, path)
+        return pythons.describe_interpreter(inside, path)
     where = inside.env.get("PATH") or pythons.PATH
-    elsewhere = pythons.anywhere(inside.view)
+    elsewhere = pythons.find_python3(inside.view)
     hint = (
         f"it has {', '.join(elsewhere[:3])}: use an image with that folder on its PATH"
         if elsewhere
@@ -103,10 +103,10 @@ def _python(inside: Inside, starts: Mapping[str, str]) -> Interpreter:
     raise TandemError(f"the image has no python3 on its PATH ({where})", hint=hint)
 
 
-def _glibc(view: View, platform: str) -> int:
+def _glibc_minor(view: FilesystemView, platform: str) -> int:
     """The minor version of the image's own glibc 2, by its file's name (up to 2.33) or what it says of itself."""
     for folder in _library_folders(platform):
-        real = _resolved(view, f"{folder}/libc.so.6")
+        real = _resolve(view, f"{folder}/libc.so.6")
         named = re.search(r"/libc-2\.(\d+)\.so$", real) or re.search(r"2\.(\d+)$", view.text(real))
         if real and named:
             return int(named[1])
@@ -115,7 +115,7 @@ def _glibc(view: View, platform: str) -> int:
     raise TandemError(f"the image has {what}: wheels of vLLM, torch and Ray need glibc", hint="use another image")
 
 
-def _resolved(view: View, path: str) -> str:
+def _resolve(view: FilesystemView, path: str) -> str:
     try:
         return (view.resolve(path) or "") if path else ""
     except TandemError:
@@ -129,34 +129,34 @@ def _library_folders(platform: str) -> tuple[str, ...]:
     return (f"/lib/{triplet}", f"/usr/lib/{triplet}", *plain)
 
 
-def _library(view: View, name: str, platform: str) -> str:
+def _find_library(view: FilesystemView, name: str, platform: str) -> str:
     paths = (f"{folder}/{name}" for folder in _library_folders(platform))
     return next((path for path in paths if view.find(path)), "")
 
 
-def _release(view: View) -> dict[str, str]:
+def _os_release(view: FilesystemView) -> dict[str, str]:
     """os-release(5), the part that tells the system."""
     text = view.text("/etc/os-release") or view.text("/usr/lib/os-release")
     pairs = [line.partition("=") for line in text.splitlines() if "=" in line and not line.startswith("#")]
-    return {key: _unquoted(value) for key, _, value in pairs if key in RELEASE}
+    return {key: _unquote(value) for key, _, value in pairs if key in OS_RELEASE_KEYS}
 
 
-def _unquoted(value: str) -> str:
+def _unquote(value: str) -> str:
     try:
         return " ".join(shlex.split(value))
     except ValueError:
         return value
 
 
-def _architectures(view: View, python: Interpreter) -> dict[str, str]:
-    folder = distributions.package(view, python.paths, "vllm")
+def _architectures(view: FilesystemView, python: Interpreter) -> dict[str, str]:
+    folder = distributions.package_folder(view, python.paths, "vllm")
     source = view.text(f"{folder}/{REGISTRY}") if folder else ""
-    return model_registry.architectures(source) if source else {}
+    return model_registry.parse_architectures(source) if source else {}
 
 
-def _script(inside: Inside, words: Sequence[str]) -> str:
+def _entrypoint_text(inside: ProcessContext, words: Sequence[str]) -> str:
     """The text of the script that ENTRYPOINT runs."""
-    name = entrypoint.script(words)
+    name = entrypoint.entrypoint_script(words)
     if not name:
         return ""
     # A shell takes a plain name from the working folder before it looks on PATH.

@@ -12,24 +12,24 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.config.rules import of_a_node
+from pipeline.config.rules import is_node_specific
 from pipeline.core.errors import ConfigError
 from pipeline.foreign import entrypoint
-from pipeline.foreign.facts import Reading
+from pipeline.foreign.facts import ImageFacts
 
-SCRIPT = Path(__file__).parents[2] / "dockerfiles/cpu/files/workspace/vllm/run-cluster-node.sh"
+NODE_SCRIPT = Path(__file__).parents[2] / "dockerfiles/cpu/files/workspace/vllm/run-cluster-node.sh"
 """The one source of every image's run-cluster-node.sh."""
-SERVE = "tandem-serve"
+SERVE_COMMAND = "tandem-serve"
 # What launchers' mods have written into them.
 DIST_PACKAGES = "/usr/local/lib/python3.12/dist-packages"
 # Of the releases whose own Python reads that folder.
 SYSTEM_PYTHON = {"24.04": "3.12"}
 # Docker's own, for an image without a PATH.
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-ROOT = ("", "root", "0", "0:0", "root:root")
-OLDEST = (3, 11)
+ROOT_USERS = ("", "root", "0", "0:0", "root:root")
+OLDEST_PYTHON = (3, 11)
 # Programs that come as a package of the base's system, and what for; coreutils and bash run everything.
-NEEDED = {
+NEEDED_PROGRAMS = {
     "bash": "launchers run every command with it",
     **dict.fromkeys(("sleep", "mkdir", "touch", "chmod", "cat", "rm", "grep", "sed"), "launchers call it"),
     "git": "launchers apply pull requests of vLLM with it",
@@ -37,12 +37,12 @@ NEEDED = {
     "patch": "mods of the launcher patch vLLM with it",
     "earlyoom": "launchers run it with --earlyoom",
 }
-LIBRARIES = {"libibverbs.so.1": "libibverbs1 and rdma-core", "librdmacm.so.1": "librdmacm1"}
+RDMA_LIBRARIES = {"libibverbs.so.1": "libibverbs1 and rdma-core", "librdmacm.so.1": "librdmacm1"}
 """What a reading says the place of in `libraries`, and the Debian packages that bring it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Launching:
+class LauncherLayer:
     """The launcher layer of one image.
 
     `files` maps paths below the root (no leading slash) to content and mode, `links` such paths to relative targets;
@@ -65,7 +65,10 @@ class Launching:
     def settings(self) -> list[str]:
         """The Dockerfile's lines; CMD after ENTRYPOINT, which would empty it."""
         lines = [f"USER {self.user}"] if self.user is not None else []
-        lines += [f"WORKDIR {self.workdir}", *(f"ENV {name}={quoted(self.env[name])}" for name in sorted(self.env))]
+        lines += [
+            f"WORKDIR {self.workdir}",
+            *(f"ENV {name}={quote_env_value(self.env[name])}" for name in sorted(self.env)),
+        ]
         if self.entrypoint is not None:
             lines.append(f"ENTRYPOINT {json.dumps(list(self.entrypoint))}")
         if self.cmd is not None:
@@ -73,22 +76,22 @@ class Launching:
         return lines
 
 
-def quoted(value: str) -> str:
+def quote_env_value(value: str) -> str:
     """A value as ENV of a Dockerfile takes it."""
     return '"' + re.sub(r'(["\\$])', r"\\\1", value) + '"'
 
 
-def layer(reading: Reading, workdir: str, added: Collection[str] = ()) -> Launching:
+def plan_layer(reading: ImageFacts, workdir: str, added: Collection[str] = ()) -> LauncherLayer:
     """The layer for an image that was read.
 
     `workdir` is the absolute path that image.yaml wants, `added` the distributions that come on top besides.
     """
-    path = _path(reading)
+    path = _search_path(reading)
     env = {"PATH": ":".join(path)} if ":".join(path) != reading.env.get("PATH") else {}
     if reading.env.get("HOME") != "/root":
         env["HOME"] = "/root"
-    script = posixpath.join(workdir, SCRIPT.name)
-    files = {script.lstrip("/"): (SCRIPT.read_bytes(), 0o755)}
+    script = posixpath.join(workdir, NODE_SCRIPT.name)
+    files = {script.lstrip("/"): (NODE_SCRIPT.read_bytes(), 0o755)}
     notes = [
         f"{other} is the base's own and stays as it is; launchers start {script}"
         for other in reading.launchers
@@ -96,16 +99,16 @@ def layer(reading: Reading, workdir: str, added: Collection[str] = ()) -> Launch
     ]
     if script in reading.launchers:
         notes.append(f"{script} is the base's own; ours takes its place")
-    links = _link(reading, notes)
+    links = _mods_link(reading, notes)
     kept = entrypoint.hands_over(reading.entrypoint, reading.entrypoint_text)
     if kept and reading.entrypoint:
         notes.append(f"ENTRYPOINT {shlex.join(reading.entrypoint)} hands over to the command it is given: kept")
     if not kept:
-        files |= _serve(reading, path, notes)
-    user = None if reading.user in ROOT else "root"
+        files |= _serve_script(reading, path, notes)
+    user = None if reading.user in ROOT_USERS else "root"
     if user:
         notes.append(f"USER was {reading.user}, and is root now: launchers write /root/.bashrc")
-    return Launching(
+    return LauncherLayer(
         files=files,
         links=links,
         folders=tuple(dict.fromkeys(("workspace", workdir.strip("/")))),
@@ -113,20 +116,20 @@ def layer(reading: Reading, workdir: str, added: Collection[str] = ()) -> Launch
         env=env,
         user=user,
         entrypoint=None if kept else (),
-        cmd=None if kept else (SERVE,),
+        cmd=None if kept else (SERVE_COMMAND,),
         notes=tuple(notes),
-        lacking=tuple(_lacking(reading, added)),
-        faults=tuple(_faults(reading)),
+        lacking=tuple(_missing_tools(reading, added)),
+        faults=tuple(_problems(reading)),
     )
 
 
-def refuse(origin: str, launching: Launching) -> None:
+def refuse_unusable_base(origin: str, launching: LauncherLayer) -> None:
     """Raise ConfigError for what no layer can make good; `origin` is the file that names the base."""
     if launching.faults:
         raise ConfigError(f"{origin}: base: " + "; ".join(launching.faults))
 
 
-def _path(reading: Reading) -> list[str]:
+def _search_path(reading: ImageFacts) -> list[str]:
     """The folders of PATH: the scripts of the interpreter first unless they are there, and before any other Ray."""
     folders = (reading.env.get("PATH") or PATH).split(":")
     scripts = reading.python.scripts
@@ -137,12 +140,12 @@ def _path(reading: Reading) -> list[str]:
     return [scripts, *(folder for folder in folders if folder != scripts)]
 
 
-def _serve(reading: Reading, path: Sequence[str], notes: list[str]) -> dict[str, tuple[bytes, int]]:
+def _serve_script(reading: ImageFacts, path: Sequence[str], notes: list[str]) -> dict[str, tuple[bytes, int]]:
     """`tandem-serve`: what the foreign image did without a command, or with other arguments."""
     old, default = shlex.join(reading.entrypoint), shlex.join(reading.cmd)
     text = (
         "#!/bin/bash\n"
-        f"# What this image ran before: its own defaults, or as `{SERVE}` is called with other arguments.\n"
+        f"# What this image ran before: its own defaults, or as `{SERVE_COMMAND}` is called with other arguments.\n"
         f"cd -- {shlex.quote(reading.workdir or '/')} || exit\n"
         f"[ $# -gt 0 ] || set -- {default}\n"
         f'exec {old} "$@"\n'
@@ -154,13 +157,14 @@ def _serve(reading: Reading, path: Sequence[str], notes: list[str]) -> dict[str,
         if folder in path and folder.startswith("/") and folder.split("/")[1] not in {"bin", "sbin"}
     )
     notes.append(
-        f"ENTRYPOINT {old} ignores the command it is given, or may: taken away; {place}/{SERVE} does what it did"
-        + (f" (as root, not as {reading.user})" if reading.user not in ROOT else "")
+        f"ENTRYPOINT {old} ignores the command it is given, or may: taken away;"
+        f" {place}/{SERVE_COMMAND} does what it did"
+        + (f" (as root, not as {reading.user})" if reading.user not in ROOT_USERS else "")
     )
-    return {f"{place.lstrip('/')}/{SERVE}": (text.encode(), 0o755)}
+    return {f"{place.lstrip('/')}/{SERVE_COMMAND}": (text.encode(), 0o755)}
 
 
-def _package(reading: Reading) -> str:
+def _vllm_folder(reading: ImageFacts) -> str:
     """The folder of the vLLM that Python imports; by its distribution's place where the reading is an old one."""
     if reading.vllm:
         return reading.vllm
@@ -169,14 +173,14 @@ def _package(reading: Reading) -> str:
     return posixpath.join(found.editable or found.place, "vllm") if found else ""
 
 
-def _link(reading: Reading, notes: list[str]) -> dict[str, str]:
+def _mods_link(reading: ImageFacts, notes: list[str]) -> dict[str, str]:
     """The link at the folder that mods have written into them; relative, and of the whole folder wherever it can be.
 
     GNU patch and `git apply` refuse a file behind a link out of the folder they work in, so that `vllm` alone as a link
     would fail under `patch -d …/dist-packages`, and an absolute one under `patch -d /`. That a Debian-like system's own
     Python 3.12 reads the folder too is the price, and is noted.
     """
-    package = _package(reading)
+    package = _vllm_folder(reading)
     holder = posixpath.dirname(package)
     if not package or reading.mods_vllm or holder == DIST_PACKAGES:
         return {}
@@ -193,18 +197,18 @@ def _link(reading: Reading, notes: list[str]) -> dict[str, str]:
     return {at.lstrip("/"): posixpath.relpath(target, posixpath.dirname(at))}
 
 
-def _lacking(reading: Reading, added: Collection[str]) -> list[str]:
+def _missing_tools(reading: ImageFacts, added: Collection[str]) -> list[str]:
     """What a reading has looked for and not found."""
-    lacking = [f"{name}: {why}" for name, why in NEEDED.items() if reading.programs.get(name, name) == ""]
+    lacking = [f"{name}: {why}" for name, why in NEEDED_PROGRAMS.items() if reading.programs.get(name, name) == ""]
     if reading.programs.get("uv", "uv") == reading.programs.get("pip", "pip") == "" and not {"uv", "pip"} & set(added):
         lacking.append("uv or pip: mods of the launcher install with it; add uv to the image's requirements")
-    for library, packages in LIBRARIES.items():
+    for library, packages in RDMA_LIBRARIES.items():
         if reading.libraries.get(library, library) == "":
             lacking.append(f"{library} ({packages}): NCCL needs it for RDMA")
     return lacking
 
 
-def _faults(reading: Reading) -> list[str]:
+def _problems(reading: ImageFacts) -> list[str]:
     """What no layer can make good.
 
     A Dockerfile cannot take a variable away, and an empty one is a value too. Launchers set these for a cluster by `-e`
@@ -215,16 +219,16 @@ def _faults(reading: Reading) -> list[str]:
         f"the base bakes {name}={value} into ENV, where it differs from node to node, and no layer can take it out:"
         " use a base without it, or flatten this one (docker export, then docker import --change for the other ENV)"
         for name, value in sorted(reading.env.items())
-        if of_a_node(name)
+        if is_node_specific(name)
     ]
-    package = _package(reading)
+    package = _vllm_folder(reading)
     if package and reading.mods_vllm not in ("", package):
         faults.append(
             f"{DIST_PACKAGES}/vllm is {reading.mods_vllm}, but Python imports {package}: mods of the launcher would"
             " patch what nobody runs; use a base with one vLLM"
         )
     version = tuple(int(part) for part in reading.python.version.split(".")[:2])
-    if version < OLDEST:
+    if version < OLDEST_PYTHON:
         faults.append(
             f"its Python is {reading.python.version}: Ray and the launcher need 3.11 or later; use a newer base"
         )

@@ -4,11 +4,11 @@ import ast
 
 from pipeline.core.errors import TandemError
 
-WHOLE = "_VLLM_MODELS"
+FULL_TABLE = "_VLLM_MODELS"
 """The dictionary that vLLM looks into; all others are merged into it (0.6 to 0.19)."""
 
 
-def architectures(source: str) -> dict[str, str]:
+def parse_architectures(source: str) -> dict[str, str]:
     """Architecture → "module:Class", sorted by name, of vllm/model_executor/models/registry.py.
 
     Entries of another shape than (module, class) are left out; so are what plug-ins and the environment add at run
@@ -20,18 +20,18 @@ def architectures(source: str) -> dict[str, str]:
         raise TandemError(f"vLLM's registry.py is no Python that can be read here: {error}") from error
     tables: dict[str, dict[str, str]] = {}
     for statement in tree.body:
-        _read(statement, tables)
+        _follow_statement(statement, tables)
     models = {name: table for name, table in tables.items() if name.startswith("_") and name.endswith("_MODELS")}
-    found = models.get(WHOLE) or {key: value for table in models.values() for key, value in table.items()}
+    found = models.get(FULL_TABLE) or {key: value for table in models.values() for key, value in table.items()}
     if not found:
         raise TandemError(
-            f"vLLM's registry.py has no {WHOLE} with (module, class) entries",
+            f"vLLM's registry.py has no {FULL_TABLE} with (module, class) entries",
             hint="this vLLM lists its models in a way that is not known here",
         )
     return dict(sorted(found.items()))
 
 
-def _read(statement: ast.stmt, tables: dict[str, dict[str, str]]) -> None:
+def _follow_statement(statement: ast.stmt, tables: dict[str, dict[str, str]]) -> None:
     """Follow a statement of the module as far as it gives a name a dictionary or adds to one."""
     match statement:
         case ast.Assign(targets=targets, value=value):
@@ -40,9 +40,9 @@ def _read(statement: ast.stmt, tables: dict[str, dict[str, str]]) -> None:
         case ast.AnnAssign(target=target, value=ast.expr() as value):
             _assign(target, value, tables)
         case ast.AugAssign(target=ast.Name(id=name), op=ast.BitOr(), value=value):
-            tables.setdefault(name, {}).update(_table(value, tables) or {})
+            tables.setdefault(name, {}).update(_evaluate_table(value, tables) or {})
         case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="update"), args=[value])):
-            tables.setdefault(name, {}).update(_table(value, tables) or {})
+            tables.setdefault(name, {}).update(_evaluate_table(value, tables) or {})
         case _:
             pass
 
@@ -50,37 +50,37 @@ def _read(statement: ast.stmt, tables: dict[str, dict[str, str]]) -> None:
 def _assign(target: ast.expr, value: ast.expr, tables: dict[str, dict[str, str]]) -> None:
     match target:
         case ast.Name(id=name):
-            if (table := _table(value, tables)) is not None:
+            if (table := _evaluate_table(value, tables)) is not None:
                 tables[name] = table
         case ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=str() as key)):
-            if entry := _entry(value):
+            if entry := _evaluate_entry(value):
                 tables.setdefault(name, {})[key] = entry
         case _:
             pass
 
 
-def _table(value: ast.expr, tables: dict[str, dict[str, str]]) -> dict[str, str] | None:
+def _evaluate_table(value: ast.expr, tables: dict[str, dict[str, str]]) -> dict[str, str] | None:
     """A dictionary of architectures, with what it merges; None if it is none."""
     match value:
         case ast.Name(id=name):
             return dict(tables[name]) if name in tables else None
         case ast.BinOp(left=left, op=ast.BitOr(), right=right):
-            return {**(_table(left, tables) or {}), **(_table(right, tables) or {})}
+            return {**(_evaluate_table(left, tables) or {}), **(_evaluate_table(right, tables) or {})}
         case ast.Call(func=ast.Name(id="dict"), args=[inner], keywords=[]):
-            return _table(inner, tables)
+            return _evaluate_table(inner, tables)
         case ast.Dict(keys=keys, values=values):
             found: dict[str, str] = {}
             for key, item in zip(keys, values, strict=True):
                 if key is None:
-                    found.update(_table(item, tables) or {})
-                elif isinstance(key, ast.Constant) and isinstance(key.value, str) and (entry := _entry(item)):
+                    found.update(_evaluate_table(item, tables) or {})
+                elif isinstance(key, ast.Constant) and isinstance(key.value, str) and (entry := _evaluate_entry(item)):
                     found[key.value] = entry
             return found
         case _:
             return None
 
 
-def _entry(value: ast.expr) -> str:
+def _evaluate_entry(value: ast.expr) -> str:
     match value:
         case ast.Tuple(elts=[ast.Constant(value=str() as module), ast.Constant(value=str() as name), *_]):
             return f"{module}:{name}"

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from pipeline.core import platforms
 from pipeline.core.names import normalised_name
-from pipeline.foreign.facts import Inside
+from pipeline.foreign.facts import InstalledDistribution
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
 
 @dataclass(frozen=True)
-class Wish:
+class ActiveRequirement:
     """A requirement that counts: whose it is ("ray[default] 2.48.0"), and the normalised name of what is wanted."""
 
     who: str
@@ -24,11 +24,11 @@ class Wish:
     def what(self) -> str:
         """The requirement without its marker, as in `ray[cgraph]>=2.48`."""
         extras = f"[{','.join(sorted(self.requirement.extras))}]" if self.requirement.extras else ""
-        return f"{self.name}{extras}{_in_order(str(self.requirement.specifier))}"
+        return f"{self.name}{extras}{_order_specifiers(str(self.requirement.specifier))}"
 
 
-def complaints(
-    distributions: Sequence[Inside], *, python: str, platform: str, asked: Iterable[str] = ()
+def find_conflicts(
+    distributions: Sequence[InstalledDistribution], *, python: str, platform: str, asked: Iterable[str] = ()
 ) -> tuple[str, ...]:
     """Every requirement that is missing or met by a wrong version, one line each, sorted.
 
@@ -38,46 +38,54 @@ def complaints(
     or 508 is compared as text or reported, never an error.
     """
     there = by_name(distributions)
-    found = [_unread(inside, item) for inside in there.values() for item in inside.requires if read(item) is None]
-    for wish in wishes(distributions, python=python, platform=platform, asked=asked):
-        found += _judge(wish, there)
+    found = [
+        _unreadable(inside, item)
+        for inside in there.values()
+        for item in inside.requires
+        if parse_requirement(item) is None
+    ]
+    for wish in active_requirements(distributions, python=python, platform=platform, asked=asked):
+        found += _conflicts_of(wish, there)
     return tuple(sorted(set(found)))
 
 
-def wishes(
-    distributions: Sequence[Inside], *, python: str, platform: str, asked: Iterable[str] = ()
-) -> Iterator["Wish"]:
+def active_requirements(
+    distributions: Sequence[InstalledDistribution], *, python: str, platform: str, asked: Iterable[str] = ()
+) -> Iterator[ActiveRequirement]:
     """Every requirement that counts; parameters as for complaints()."""
-    env = environment(python, platforms.machine_of(platform))
+    env = marker_environment(python, platforms.machine_of(platform))
     there = by_name(distributions)
-    every = {name: [wish for item in one.requires if (wish := read(item)) is not None] for name, one in there.items()}
+    every = {
+        name: [wish for item in one.requires if (wish := parse_requirement(item)) is not None]
+        for name, one in there.items()
+    }
     extras: dict[str, set[str]] = {}
     for item in asked:
-        if (given := read(item)) is not None and applies(given, "", env):
+        if (given := parse_requirement(item)) is not None and applies(given, "", env):
             extras.setdefault(normalised_name(given.name), set()).update(map(normalised_name, given.extras))
-    _spread(extras, every, env)
+    _spread_extras(extras, every, env)
     for name, inside in there.items():
         for wish in every[name]:
-            if (extra := _wanted(wish, extras.get(name, set()), env)) is not None:
+            if (extra := _active_extra(wish, extras.get(name, set()), env)) is not None:
                 who = f"{name}[{extra}] {inside.version}" if extra else f"{name} {inside.version}"
-                yield Wish(who, normalised_name(wish.name), wish)
+                yield ActiveRequirement(who, normalised_name(wish.name), wish)
 
 
-def by_name(distributions: Iterable[Inside]) -> dict[str, Inside]:
+def by_name(distributions: Iterable[InstalledDistribution]) -> dict[str, InstalledDistribution]:
     """Distributions by name; of two of one name the first counts, as for the interpreter."""
-    found: dict[str, Inside] = {}
+    found: dict[str, InstalledDistribution] = {}
     for inside in distributions:
         found.setdefault(inside.name, inside)
     return found
 
 
-def new(before: Iterable[str], after: Iterable[str]) -> tuple[str, ...]:
+def new_conflicts(before: Iterable[str], after: Iterable[str]) -> tuple[str, ...]:
     """The complaints that were not there before."""
     known = set(before)
     return tuple(line for line in after if line not in known)
 
 
-def environment(python: str, machine: str) -> dict[str, str]:
+def marker_environment(python: str, machine: str) -> dict[str, str]:
     """What markers are evaluated with: CPython on Linux on this machine ("aarch64")."""
     full = python if python.count(".") > 1 else f"{python}.0"
     return {
@@ -105,17 +113,17 @@ def applies(wish: "Requirement", extra: str, env: Mapping[str, str]) -> bool:
         return False
 
 
-def fits(wish: "Requirement", version: str) -> bool:
+def allows(wish: "Requirement", version: str) -> bool:
     """Whether a version is one that a requirement allows; local and pre-releases count as they are."""
     from packaging.version import InvalidVersion, Version
 
     try:
         return wish.specifier.contains(Version(version), prereleases=True)
     except InvalidVersion:
-        return all(_as_text(spec.operator, spec.version, version) for spec in wish.specifier)
+        return all(_allows_as_text(spec.operator, spec.version, version) for spec in wish.specifier)
 
 
-def read(requirement: str) -> "Requirement | None":
+def parse_requirement(requirement: str) -> "Requirement | None":
     """A requirement, or None if it is not written as PEP 508 wants it."""
     from packaging.requirements import InvalidRequirement, Requirement
 
@@ -125,41 +133,43 @@ def read(requirement: str) -> "Requirement | None":
         return None
 
 
-def _as_text(operator: str, wanted: str, version: str) -> bool:
+def _allows_as_text(operator: str, wanted: str, version: str) -> bool:
     same = wanted == version
     return not same if operator == "!=" else same and operator in {"==", "===", ">=", "<=", "~="}
 
 
-def _spread(extras: dict[str, set[str]], every: Mapping[str, Sequence["Requirement"]], env: Mapping[str, str]) -> None:
+def _spread_extras(
+    extras: dict[str, set[str]], every: Mapping[str, Sequence["Requirement"]], env: Mapping[str, str]
+) -> None:
     """Add the extras that requirements ask for, and those that these then ask for, until there are no more."""
     changed = True
     while changed:
         changed = False
         for name, mine in every.items():
             for wish in mine:
-                if not wish.extras or _wanted(wish, extras.get(name, set()), env) is None:
+                if not wish.extras or _active_extra(wish, extras.get(name, set()), env) is None:
                     continue
                 known = extras.setdefault(normalised_name(wish.name), set())
                 changed |= not known.issuperset(more := set(map(normalised_name, wish.extras)))
                 known |= more
 
 
-def _wanted(wish: "Requirement", extras: Iterable[str], env: Mapping[str, str]) -> str | None:
+def _active_extra(wish: "Requirement", extras: Iterable[str], env: Mapping[str, str]) -> str | None:
     """The extra that a requirement counts for ("" if it always does), or None if it does not count."""
     return next((extra for extra in ("", *sorted(extras)) if applies(wish, extra, env)), None)
 
 
-def _judge(wish: Wish, there: Mapping[str, Inside]) -> Iterator[str]:
+def _conflicts_of(wish: ActiveRequirement, there: Mapping[str, InstalledDistribution]) -> Iterator[str]:
     if wish.name not in there:
         yield f"{wish.who} wants {wish.what}, which is not there"
-    elif not fits(wish.requirement, there[wish.name].version):
+    elif not allows(wish.requirement, there[wish.name].version):
         yield f"{wish.who} wants {wish.what}, but {wish.name} {there[wish.name].version} is there"
 
 
-def _in_order(specifiers: str) -> str:
+def _order_specifiers(specifiers: str) -> str:
     """Lower bounds first, as people write them: packaging gives specifiers in the order of a set."""
     return ",".join(sorted(filter(None, specifiers.split(",")), key=lambda spec: (spec.startswith("<"), spec)))
 
 
-def _unread(inside: Inside, requirement: str) -> str:
+def _unreadable(inside: InstalledDistribution, requirement: str) -> str:
     return f"{inside.name} {inside.version} has a requirement that cannot be read: {requirement!r}"

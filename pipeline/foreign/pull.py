@@ -16,42 +16,42 @@ from pipeline.core import owners, procs
 from pipeline.core.errors import Cancelled, TandemError
 from pipeline.core.log import Log, announce, step
 from pipeline.foreign import filesystem, inspection
-from pipeline.foreign.facts import Reading
-from pipeline.foreign.inspection import Configuration
+from pipeline.foreign.facts import ImageFacts
+from pipeline.foreign.inspection import ImageConfig
 from pipeline.host import docker_config, engine
 
-KIND = "reader"
+CONTAINER_KIND = "reader"
 """What our label says of the containers that are made here."""
-CHUNK = 1 << 20
-ASKED_WITHIN = 60
-UNREACHABLE = (
+CHUNK_BYTES = 1 << 20
+REGISTRY_TIMEOUT_S = 60
+UNREACHABLE_WORDS = (
     *("no such host", "name resolution", "server misbehaving", "network is unreachable", "no route to host"),
     *("connection refused", "connection reset", "timeout", "context deadline exceeded", "tls handshake"),
     *("unexpected eof", ": eof", "bad gateway", "service unavailable"),
 )
 # All that the engine says where its proxy refuses to CONNECT is the reason phrase; a registry's own comes with words.
-PROXY = re.compile(r"proxyconnect|proxy authentication required|\b(get|head|post) \"[^\"]*\": forbidden\W*$")
-DENIED = ("unauthorized", "authentication required", "no basic auth", "denied", "forbidden")
-UNKNOWN = ("manifest unknown", "not found", "name unknown", "no such image", "does not exist")
+PROXY_REFUSAL = re.compile(r"proxyconnect|proxy authentication required|\b(get|head|post) \"[^\"]*\": forbidden\W*$")
+DENIED_WORDS = ("unauthorized", "authentication required", "no basic auth", "denied", "forbidden")
+UNKNOWN_WORDS = ("manifest unknown", "not found", "name unknown", "no such image", "does not exist")
 
 
-class Unavailable(TandemError):
+class ImageUnavailable(TandemError):
     """The registry does not give an image: it cannot be reached, has not got it, or wants a login."""
 
 
-def resolve(reference: str, platform: str, log: Log) -> str:
+def resolve_digest(reference: str, platform: str, log: Log) -> str:
     """The digest (sha256:…) of the manifest or index that NAME:TAG or NAME@digest is in its registry.
 
     What the registry does not give is taken from this engine if it has an image of that name; the log says so.
     Raises Unavailable, or TandemError if there is none for the platform ("linux/arm64"), saying which there are.
     """
     given = reference.partition("@")[2]
-    if given and _held(reference, platform):
+    if given and _is_held(reference, platform):
         return given
     try:
-        said = _asked(reference)
-    except Unavailable as error:
-        digest = _own(reference, platform)
+        said = _ask_registry(reference)
+    except ImageUnavailable as error:
+        digest = _local_digest(reference, platform)
         if not digest:
             raise
         announce(log, f"{error}")
@@ -61,59 +61,61 @@ def resolve(reference: str, platform: str, log: Log) -> str:
     # An attestation is listed as unknown/unknown. No list at all: one manifest, of which the engine tells nothing here.
     offers = sorted({f"{one.get('os')}/{one.get('architecture')}" for one in said.get("Platforms") or ()})
     offers = [offer for offer in offers if offer != "unknown/unknown"]
-    if offers and _plain(platform) not in offers:
-        raise _no_platform(reference, platform, ", ".join(offers))
+    if offers and _without_variant(platform) not in offers:
+        raise _platform_error(reference, platform, ", ".join(offers))
     log.line(f"{reference} is {digest}")
     return digest
 
 
-def pull(reference: str, digest: str, platform: str, log: Log) -> None:
+def pull_image(reference: str, digest: str, platform: str, log: Log) -> None:
     """Have the engine hold an image for a platform; nothing is fetched if it does already.
 
     Raises Unavailable, TandemError, Cancelled.
     """
-    name = f"{repository(reference)}@{digest}"
-    if _held(name, platform):
+    name = f"{repository_of(reference)}@{digest}"
+    if _is_held(name, platform):
         log.line(f"{name} is there already")
         return
     with step(log, f"pulling {name} for {platform}"):
-        _pulled(name, platform, log)
-    if not _held(name, platform):
+        _pull(name, platform, log)
+    if not _is_held(name, platform):
         described = engine.image("local", name) or {}
-        raise _no_platform(name, platform, f"{described.get('Os')}/{described.get('Architecture')}")
+        raise _platform_error(name, platform, f"{described.get('Os')}/{described.get('Architecture')}")
 
 
-class Read(Struct, frozen=True):
+class ImageScan(Struct, frozen=True):
     """An image as it was read, and every path that it has: "d", "l" or "f" (folder, link, all else), and the path.
 
     Paths are bytes, since nothing makes the names in an image UTF-8.
     """
 
-    reading: Reading
+    reading: ImageFacts
     paths: tuple[bytes, ...]
 
 
-def read(reference: str, digest: str, platform: str, log: Log) -> Read:
+def read_image(reference: str, digest: str, platform: str, log: Log) -> ImageScan:
     """What an image holds that the engine has: one pass over its files as a container that never starts exports them.
 
     Raises TandemError for an image that cannot be built on, Cancelled.
     """
-    name = f"{repository(reference)}@{digest}"
-    with step(log, f"reading {name}"), created(name, platform) as (identity, config):
-        view = filesystem.view(exported(identity), inspection.RULES, lambda done: log.progress("read", done, None, "B"))
+    name = f"{repository_of(reference)}@{digest}"
+    with step(log, f"reading {name}"), created_container(name, platform) as (identity, config):
+        view = filesystem.read_tar(
+            export_files(identity), inspection.RULES, lambda done: log.progress("read", done, None, "B")
+        )
         log.line(f"{len(view.nodes)} paths")
         try:
-            reading = replace(inspection.reading(view, config, digest, platform), layers=_layers(identity))
+            reading = replace(inspection.inspect_image(view, config, digest, platform), layers=_diff_ids(identity))
             json.encode(reading)
         except TandemError as error:
             raise TandemError(f"{reference}: {error}", hint=error.hint) from error
         except UnicodeEncodeError as error:
             raise TandemError(f"{reference}: a name in it that matters here is not UTF-8: {error.object!r}") from error
         paths = (f"{node.kind[0]} {path[1:]}" for path, node in view.nodes.items())
-        return Read(reading, tuple(sorted(path.encode("utf-8", "surrogateescape") for path in paths)))
+        return ImageScan(reading, tuple(sorted(path.encode("utf-8", "surrogateescape") for path in paths)))
 
 
-def _layers(identity: str) -> tuple[str, ...]:
+def _diff_ids(identity: str) -> tuple[str, ...]:
     """The diff_ids of the image of a container that never started.
 
     Of an index the engine describes only what fits its own machine; an image committed from the container has the
@@ -128,90 +130,92 @@ def _layers(identity: str) -> tuple[str, ...]:
     return tuple(layers)
 
 
-def repository(reference: str) -> str:
+def repository_of(reference: str) -> str:
     """An image's name without tag and digest."""
     head, slash, last = reference.partition("@")[0].rpartition("/")
     return f"{head}{slash}{last.partition(':')[0]}"
 
 
-def _asked(reference: str) -> Mapping[str, Any]:
+def _ask_registry(reference: str) -> Mapping[str, Any]:
     """What the registry says of an image, through the engine (GET /distribution/{name}/json)."""
-    api = engine.client(within=ASKED_WITHIN).api
-    with _worded("it asked a registry", reference), docker_config.read():
+    api = engine.client(within=REGISTRY_TIMEOUT_S).api
+    with _engine_errors("it asked a registry", reference), docker_config.read():
         answer: Mapping[str, Any] = api.inspect_distribution(reference)  # type: ignore[no-untyped-call]
     return answer
 
 
-def classify(reference: str, said: str, status: int = 0) -> Unavailable:
+def registry_error(reference: str, said: str, status: int = 0) -> ImageUnavailable:
     """The engine's words about a registry, as one message; it passes the registry's own status on as text in part."""
     host, slash, _ = reference.partition("/")
     own = bool(slash and re.search(r"[.:]|^localhost$", host))
     hub, login = (host, f"`docker login {host}`") if own else ("Docker Hub", "`docker login`")
     low, why = said.lower(), said.strip().rstrip(".")
     if "toomanyrequests" in low or "rate limit" in low or status == 429:
-        return Unavailable(f"{reference}: {hub} allows no more pulls for now", hint=f"{login}, or wait")
+        return ImageUnavailable(f"{reference}: {hub} allows no more pulls for now", hint=f"{login}, or wait")
     if "http response to https client" in low:
-        return Unavailable(
+        return ImageUnavailable(
             f"{reference}: {hub} speaks http, the engine expects https",
             hint='add it to "insecure-registries" in the engine\'s daemon.json',
         )
-    unreachable = Unavailable(
+    unreachable = ImageUnavailable(
         f"{reference}: {hub} cannot be reached: {why}",
         hint="go where it can be reached, or `docker load` the image here; the engine's proxy is its own",
     )
-    if PROXY.search(low):
+    if PROXY_REFUSAL.search(low):
         return unreachable
     # A hub hides what it does not show: an image that is unknown and one that wants a login get the same answer.
-    if status in (401, 403) or any(sign in low for sign in DENIED):
-        return Unavailable(
+    if status in (401, 403) or any(sign in low for sign in DENIED_WORDS):
+        return ImageUnavailable(
             f"{reference}: {hub} does not give it without a login, or has no such image: {why}",
             hint=f"{login}, and check the name",
         )
-    if status == 503 or (status != 404 and any(sign in low for sign in UNREACHABLE)):
+    if status == 503 or (status != 404 and any(sign in low for sign in UNREACHABLE_WORDS)):
         return unreachable
-    if status == 404 or any(sign in low for sign in UNKNOWN):
-        return Unavailable(f"{reference}: {hub} has no such image: {why}", hint="check name and tag")
-    return Unavailable(f"{reference}: {hub} does not give it: {why}", hint="see what `docker pull` says")
+    if status == 404 or any(sign in low for sign in UNKNOWN_WORDS):
+        return ImageUnavailable(f"{reference}: {hub} has no such image: {why}", hint="check name and tag")
+    return ImageUnavailable(f"{reference}: {hub} does not give it: {why}", hint="see what `docker pull` says")
 
 
-def _no_platform(reference: str, platform: str, offers: str) -> TandemError:
+def _platform_error(reference: str, platform: str, offers: str) -> TandemError:
     return TandemError(
         f"{reference} does not offer {platform}; it offers {offers}",
         hint="name an image for that platform, or another platform (image.yaml: platform; advise: --platform)",
     )
 
 
-def _plain(platform: str) -> str:
+def _without_variant(platform: str) -> str:
     """os/architecture, without a variant."""
     return "/".join(platform.split("/")[:2])
 
 
-def _own(reference: str, platform: str) -> str:
+def _local_digest(reference: str, platform: str) -> str:
     """The digest of an image that the engine has under a name; empty if it has none. Raises as resolve()."""
     described = engine.image("local", reference)
     if described is None:
         return ""
-    name = repository(reference)
+    name = repository_of(reference)
     digests = [one.rpartition("@") for one in described.get("RepoDigests") or ()]
     digest = next((digest for held, _, digest in digests if held == name), digests[0][2] if digests else "")
-    if digest and not _held(reference, platform):
-        raise _no_platform(reference, platform, f"{described['Os']}/{described['Architecture']}, as this engine has it")
+    if digest and not _is_held(reference, platform):
+        raise _platform_error(
+            reference, platform, f"{described['Os']}/{described['Architecture']}, as this engine has it"
+        )
     return digest
 
 
-def _held(name: str, platform: str) -> bool:
+def _is_held(name: str, platform: str) -> bool:
     """Whether the engine has an image's files for a platform; only making a container of them tells."""
     if engine.image("local", name) is None:
         return False
     try:
-        with created(name, platform):
+        with created_container(name, platform):
             return True
     except TandemError:
         return False
 
 
 @contextmanager
-def created(name: str, platform: str) -> Iterator[tuple[str, Configuration]]:
+def created_container(name: str, platform: str) -> Iterator[tuple[str, ImageConfig]]:
     """A container that never starts, and the image's configuration for the platform; removed at the end.
 
     Raises TandemError if the engine has not got the image for the platform.
@@ -221,8 +225,8 @@ def created(name: str, platform: str) -> Iterator[tuple[str, Configuration]]:
     from pipeline.host import containers
 
     client = engine.client()
-    containers.sweep(client, KIND)
-    api, labels = client.api, {engine.LABEL: KIND, containers.OWNER: owners.owner()}
+    containers.sweep(client, CONTAINER_KIND)
+    api, labels = client.api, {engine.LABEL: CONTAINER_KIND, containers.OWNER: owners.owner()}
     options: dict[str, Any] = {"platform": platform, "labels": labels, "use_config_proxy": False}
     try:
         identity, named = api.create_container(name, **options)["Id"], True
@@ -235,7 +239,7 @@ def created(name: str, platform: str) -> Iterator[tuple[str, Configuration]]:
         pairs = [entry.partition("=") for entry in config.get("Env") or ()]
         yield (
             identity,
-            Configuration(
+            ImageConfig(
                 entrypoint=tuple(config.get("Entrypoint") or ()) if named else (),
                 cmd=tuple(config.get("Cmd") or ()) if named else (),
                 user=config.get("User") or "",
@@ -247,24 +251,24 @@ def created(name: str, platform: str) -> Iterator[tuple[str, Configuration]]:
         api.remove_container(identity, v=True, force=True)
 
 
-def exported(identity: str) -> Iterator[bytes]:
+def export_files(identity: str) -> Iterator[bytes]:
     """The files of a container as a tar, in chunks. Raises TandemError, Cancelled."""
-    with _worded("it gave the image's files"):
-        for chunk in engine.client().api.export(identity, CHUNK):
+    with _engine_errors("it gave the image's files"):
+        for chunk in engine.client().api.export(identity, CHUNK_BYTES):
             if procs.cancelled():
                 raise Cancelled("interrupted")
             yield chunk
 
 
-def _pulled(name: str, platform: str, log: Log) -> None:
+def _pull(name: str, platform: str, log: Log) -> None:
     done: dict[str, int] = {}
     total: dict[str, int] = {}
-    with _worded(f"it pulled {name}", name):
+    with _engine_errors(f"it pulled {name}", name):
         for event in engine.client().api.pull(name, platform=platform, stream=True, decode=True):
             if procs.cancelled():
                 raise Cancelled("interrupted")
             if "error" in event:
-                raise classify(name, str(event["error"]))
+                raise registry_error(name, str(event["error"]))
             detail = event.get("progressDetail") or {}
             if detail.get("total") and event.get("status") == "Downloading":
                 done[event["id"]], total[event["id"]] = detail.get("current", 0), detail["total"]
@@ -274,7 +278,7 @@ def _pulled(name: str, platform: str, log: Log) -> None:
 
 
 @contextmanager
-def _worded(work: str, reference: str = "") -> Iterator[None]:
+def _engine_errors(work: str, reference: str = "") -> Iterator[None]:
     """What the SDK raises, as Unavailable where it tells of a registry (of `reference`), else as TandemError."""
     from docker.errors import APIError, DockerException
     from requests.exceptions import RequestException, Timeout
@@ -284,7 +288,7 @@ def _worded(work: str, reference: str = "") -> Iterator[None]:
         yield
     except (DockerException, RequestException, HTTPError) as error:
         if reference and isinstance(error, APIError):
-            raise classify(reference, error.explanation or str(error), error.status_code or 0) from error
+            raise registry_error(reference, error.explanation or str(error), error.status_code or 0) from error
         if reference and isinstance(error, Timeout):
-            raise classify(reference, "timeout: no answer came") from error
+            raise registry_error(reference, "timeout: no answer came") from error
         raise TandemError(f"the engine broke off while {work}: {error}", hint="try again") from error

@@ -8,29 +8,29 @@ from dataclasses import dataclass
 
 from pipeline.core.errors import TandemError
 from pipeline.foreign.facts import Interpreter
-from pipeline.foreign.filesystem import Rule, View
+from pipeline.foreign.filesystem import FilesystemView, KeepRule
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """What Docker sets where an image has no PATH."""
-SMALL = 256 << 10
-PROGRAM = re.compile(r"(?:python|pypy)(\d(?:\.\d+)?)?t?")
-VERSION = re.compile(rb"\x003\.(?:[5-9]|[12]\d)\.\d+(?:(?:a|b|rc)\d+)?\+?\x00")
+MAX_TEXT_BYTES = 256 << 10
+PYTHON_NAME = re.compile(r"(?:python|pypy)(\d(?:\.\d+)?)?t?")
+PY_VERSION = re.compile(rb"\x003\.(?:[5-9]|[12]\d)\.\d+(?:(?:a|b|rc)\d+)?\+?\x00")
 """PY_VERSION in a CPython; no minor version of the SQLite that some carry inside lies in that range any more."""
-RULES: tuple[Rule, ...] = (
-    (re.compile(r"/pyvenv\.cfg$"), SMALL),
-    (re.compile(r"/lib(64)?/python3\.\d+t?/site\.py$"), SMALL),
-    (re.compile(r"/include/python3\.\d+t?/patchlevel\.h$"), SMALL),
-    (re.compile(r"/bin/python3\.\d+t?$|/libpython3\.\d+t?\.so"), VERSION),
-    (re.compile(r"/site-packages/[^/]+\.pth$|/dist-packages/[^/]+\.pth$"), SMALL),
+RULES: tuple[KeepRule, ...] = (
+    (re.compile(r"/pyvenv\.cfg$"), MAX_TEXT_BYTES),
+    (re.compile(r"/lib(64)?/python3\.\d+t?/site\.py$"), MAX_TEXT_BYTES),
+    (re.compile(r"/include/python3\.\d+t?/patchlevel\.h$"), MAX_TEXT_BYTES),
+    (re.compile(r"/bin/python3\.\d+t?$|/libpython3\.\d+t?\.so"), PY_VERSION),
+    (re.compile(r"/site-packages/[^/]+\.pth$|/dist-packages/[^/]+\.pth$"), MAX_TEXT_BYTES),
 )
 INNER_EXEC = re.compile(r"^'''exec' +(.+) +\"\$0\" +\"\$@\"", re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class Inside:
+class ProcessContext:
     """An image as a process sees it that is started in it: its files, its environment, and where it starts."""
 
-    view: View
+    view: FilesystemView
     env: Mapping[str, str]
     workdir: str = "/"
     user: str = ""
@@ -52,7 +52,7 @@ class Inside:
         return self.env.get("HOME") or found or ("/root" if user in ("root", "0") else "/")
 
 
-def runs_under(inside: Inside, program: str) -> str:
+def find_interpreter(inside: ProcessContext, program: str) -> str:
     """The Python that a program starts with, as one path for every name in its folder; empty if that is not to be seen.
 
     A Python is its own; of a script it is what its first line names, through `env` and through the two lines of shell
@@ -62,21 +62,21 @@ def runs_under(inside: Inside, program: str) -> str:
     for _ in range(8):
         if not program or not view.is_program(program):
             return ""
-        if PROGRAM.fullmatch(posixpath.basename(view.resolve(program) or "")) and not _script(view, program):
-            return _one_name(view, program)
-        program = _next(inside, program, _script(view, program))
+        if PYTHON_NAME.fullmatch(posixpath.basename(view.resolve(program) or "")) and not _script_text(view, program):
+            return _canonical_name(view, program)
+        program = _next_program(inside, program, _script_text(view, program))
     return ""
 
 
-def interpreter(inside: Inside, path: str) -> Interpreter:
+def describe_interpreter(inside: ProcessContext, path: str) -> Interpreter:
     """What is to be known of a Python at a path that runs_under() gave.
 
     Its `version` is as exact as the image says: "3.12.3", or "3.12". Raises TandemError if no library is found for it.
     """
     view = inside.view
     program = view.resolve(path) or path
-    venv = _venv(view, path)
-    base = _base(view, program, venv)
+    venv = _venv_of(view, path)
+    base = _find_prefix(view, program, venv)
     if base is None:
         raise TandemError(
             f"{path} in the image is no Python with a library that can be found: nothing like lib/python3.*/site.py"
@@ -84,38 +84,38 @@ def interpreter(inside: Inside, path: str) -> Interpreter:
             hint="use an image whose Python lies in the image itself, not on a volume",
         )
     prefix, lib, minor = base
-    standard = _standard(view, prefix, lib, minor)
+    standard = _standard_folders(view, prefix, lib, minor)
     if venv:
         folders = [f"{venv}/{name}/{minor}/site-packages" for name in ("lib", "lib64")]
-        system = _settings(view, venv).get("include-system-site-packages", "").lower() == "true"
+        system = _venv_settings(view, venv).get("include-system-site-packages", "").lower() == "true"
         first, kind, scripts = folders[:1], "venv", f"{venv}/bin"
-        folders += [*_users(inside, minor), *standard] if system else []
+        folders += [*_user_folders(inside, minor), *standard] if system else []
     else:
-        first, scripts = standard[:1], "/usr/local/bin" if _moved(prefix, standard) else f"{prefix}/bin"
+        first, scripts = standard[:1], "/usr/local/bin" if _is_system(prefix, standard) else f"{prefix}/bin"
         kind = "conda" if view.is_dir(f"{prefix}/conda-meta") else "system"
-        folders = [*_users(inside, minor), *standard]
+        folders = [*_user_folders(inside, minor), *standard]
     return Interpreter(
         path=path,
         program=program,
-        version=_version(view, venv, prefix, program, minor),
+        version=_exact_version(view, venv, prefix, program, minor),
         kind=kind,
         site=first[0],
         scripts=scripts,
-        paths=tuple(_paths(inside, folders)),
+        paths=tuple(_import_paths(inside, folders)),
     )
 
 
-def anywhere(view: View) -> tuple[str, ...]:
+def find_python3(view: FilesystemView) -> tuple[str, ...]:
     """Every path at which a `python3` can be called, on PATH or not."""
     return tuple(path for path in sorted(view.nodes) if path.endswith("/python3") and view.is_program(path))
 
 
-def _script(view: View, program: str) -> str:
+def _script_text(view: FilesystemView, program: str) -> str:
     content = view.content(program)
     return content.decode("utf-8", "replace") if content.startswith(b"#!") else ""
 
 
-def _next(inside: Inside, program: str, text: str) -> str:
+def _next_program(inside: ProcessContext, program: str, text: str) -> str:
     """The program that a script is handed to."""
     first, _, rest = text.partition("\n")
     words = first.removeprefix("#!").split()
@@ -126,11 +126,11 @@ def _next(inside: Inside, program: str, text: str) -> str:
         return inside.which(named[0]) if named else ""
     if posixpath.basename(words[0]) in ("sh", "bash", "dash"):
         match = INNER_EXEC.search(rest)
-        return _quoted(inside.view.resolve(program) or program, match[1]) if match else ""
+        return _unquote_path(inside.view.resolve(program) or program, match[1]) if match else ""
     return words[0]
 
 
-def _quoted(program: str, words: str) -> str:
+def _unquote_path(program: str, words: str) -> str:
     """A path as the shell lines of pip ("/long/path/python") and uv ("$(dirname …)"/'python') give it."""
     if "dirname" in words:
         return posixpath.join(posixpath.dirname(program), words.rpartition("/")[2].strip("'\""))
@@ -140,7 +140,7 @@ def _quoted(program: str, words: str) -> str:
         return ""
 
 
-def _one_name(view: View, path: str) -> str:
+def _canonical_name(view: FilesystemView, path: str) -> str:
     """A Python's path with the links inside its own folder followed: python, python3 and python3.12 are one."""
     folder = posixpath.dirname(path)
     for _ in range(8):
@@ -154,20 +154,20 @@ def _one_name(view: View, path: str) -> str:
     return path
 
 
-def _venv(view: View, path: str) -> str:
+def _venv_of(view: FilesystemView, path: str) -> str:
     """The folder of the venv that a Python belongs to (PEP 405: by the path it is called by, links not followed)."""
     folder = posixpath.dirname(path)
     return next((at for at in (posixpath.dirname(folder), folder) if view.find(f"{at}/pyvenv.cfg")), "")
 
 
-def _settings(view: View, venv: str) -> dict[str, str]:
+def _venv_settings(view: FilesystemView, venv: str) -> dict[str, str]:
     pairs = (line.partition("=") for line in view.text(f"{venv}/pyvenv.cfg").splitlines() if "=" in line)
     return {key.strip().lower(): value.strip() for key, _, value in pairs}
 
 
-def _base(view: View, program: str, venv: str) -> tuple[str, str, str] | None:
+def _find_prefix(view: FilesystemView, program: str, venv: str) -> tuple[str, str, str] | None:
     """Prefix, folder of libraries (lib or lib64) and python3.X of a Python, by the landmark that CPython looks for."""
-    home = _settings(view, venv).get("home", "") if venv else ""
+    home = _venv_settings(view, venv).get("home", "") if venv else ""
     named = re.fullmatch(r"python(3\.\d+t?)", posixpath.basename(program))
     for start in filter(None, (view.resolve(home) if home else None, posixpath.dirname(program))):
         at = start
@@ -175,18 +175,18 @@ def _base(view: View, program: str, venv: str) -> tuple[str, str, str] | None:
             at = posixpath.dirname(at)
             for lib in ("lib", "lib64"):
                 names = [name for name in view.names(f"{at}/{lib}") if re.fullmatch(r"python3\.\d+t?", name)]
-                fits = [f"python{named[1]}"] if named else sorted(names, key=_number, reverse=True)
+                fits = [f"python{named[1]}"] if named else sorted(names, key=_minor_number, reverse=True)
                 for minor in fits:
                     if minor in names and view.find(f"{at.rstrip('/')}/{lib}/{minor}/site.py"):
                         return at.rstrip("/") or "/", lib, minor
     return None
 
 
-def _number(name: str) -> int:
+def _minor_number(name: str) -> int:
     return int(re.sub(r"\D", "", name.rpartition(".")[2]))
 
 
-def _standard(view: View, prefix: str, lib: str, minor: str) -> list[str]:
+def _standard_folders(view: FilesystemView, prefix: str, lib: str, minor: str) -> list[str]:
     """Where a Python that is no venv looks, first where pip installs to; its site.py tells whose habits it has."""
     prefix = prefix.rstrip("/")
     site = view.text(f"{prefix}/{lib}/{minor}/site.py")
@@ -199,31 +199,31 @@ def _standard(view: View, prefix: str, lib: str, minor: str) -> list[str]:
     return own
 
 
-def _moved(prefix: str, standard: list[str]) -> bool:
+def _is_system(prefix: str, standard: list[str]) -> bool:
     """Whether the Python belongs to the system, so that additions go below /usr/local."""
     return prefix == "/usr" and standard[0].startswith("/usr/local/")
 
 
-def _users(inside: Inside, minor: str) -> list[str]:
+def _user_folders(inside: ProcessContext, minor: str) -> list[str]:
     if inside.env.get("PYTHONNOUSERSITE"):
         return []
     base = inside.env.get("PYTHONUSERBASE") or f"{inside.home}/.local"
     return [f"{base}/lib/{minor}/site-packages"]
 
 
-def _paths(inside: Inside, sites: list[str]) -> Iterator[str]:
+def _import_paths(inside: ProcessContext, sites: list[str]) -> Iterator[str]:
     """The folders that are there, in order, each once: PYTHONPATH, site folders, and what their .pth files add."""
     seen: set[str] = set()
     given = [path for path in inside.env.get("PYTHONPATH", "").split(":") if path.startswith("/")]
     for folder, is_site in [*((path, False) for path in given), *((path, True) for path in sites)]:
-        for path in (folder, *(_added(inside.view, folder) if is_site else ())):
+        for path in (folder, *(_pth_entries(inside.view, folder) if is_site else ())):
             real = inside.view.resolve(path)
             if real is not None and real not in seen and inside.view.find(real):
                 seen.add(real)
                 yield posixpath.normpath(path)
 
 
-def _added(view: View, site: str) -> Iterator[str]:
+def _pth_entries(view: FilesystemView, site: str) -> Iterator[str]:
     """What a site folder's .pth files name; lines with code are left to who knows their meaning."""
     for name in view.names(site):
         if name.endswith(".pth") and not name.startswith("."):
@@ -232,11 +232,11 @@ def _added(view: View, site: str) -> Iterator[str]:
                     yield posixpath.join(site, line.rstrip())
 
 
-def _version(view: View, venv: str, prefix: str, program: str, minor: str) -> str:
+def _exact_version(view: FilesystemView, venv: str, prefix: str, program: str, minor: str) -> str:
     """The most exact version that files tell: the C header's, the venv's, the one inside the program or its library."""
     short = minor.removeprefix("python").rstrip("t")
     header = re.search(r'#define\s+PY_VERSION\s+"([^"+]+)', view.text(f"{prefix}/include/{minor}/patchlevel.h"))
-    settings = _settings(view, venv) if venv else {}
+    settings = _venv_settings(view, venv) if venv else {}
     binary = [view.content(program), view.content(f"{posixpath.dirname(program)}/{minor}")]
     for lib in ("lib", "lib64"):
         names = [name for name in view.names(f"{prefix}/{lib}") if name.startswith(f"lib{minor}.so")]

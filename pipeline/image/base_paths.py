@@ -19,8 +19,8 @@ def make(locked: Lock, root: Path, into: Path, log: Log) -> dict[str, Any]:
     HostError.
     """
     name, _, digest = locked.base.partition("@")
-    pull.pull(name, digest, locked.platform, log)
-    lines = facts_cache.read(name, digest, locked.platform, root, log).paths
+    pull.pull_image(name, digest, locked.platform, log)
+    lines = facts_cache.scan_image(name, digest, locked.platform, root, log).paths
     with (into / LIST).open("wb") as file, gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed:
         packed.write(b"\0".join(lines))
     return {"base": locked.base, "digest": digest, "paths": len(lines), "sha256": store.digest(into / LIST)}

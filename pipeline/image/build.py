@@ -17,8 +17,8 @@ from pipeline.core import tar
 from pipeline.core.errors import ConfigError, TandemError
 from pipeline.core.log import Log, announce, step
 from pipeline.foreign import launcher_layer as launcher
-from pipeline.foreign.facts import Reading
-from pipeline.foreign.launcher_layer import Launching
+from pipeline.foreign.facts import ImageFacts
+from pipeline.foreign.launcher_layer import LauncherLayer
 from pipeline.host import buildkit, engine
 from pipeline.image import base_paths, own_files
 from pipeline.image.interpreter import interpreter
@@ -113,7 +113,7 @@ def name_base(locked: Lock) -> None:
         raise TandemError(said, hint="build again: it is pulled") from error
 
 
-def refuse_moved(locked: Lock, reading: Reading, made: Mapping[str, Any]) -> None:
+def refuse_moved(locked: Lock, reading: ImageFacts, made: Mapping[str, Any]) -> None:
     """Raise TandemError unless the image begins with every layer of its base as it was read."""
     below = list(reading.layers)
     if not below or made["diff_ids"][: len(below)] != below:
@@ -124,7 +124,7 @@ def refuse_moved(locked: Lock, reading: Reading, made: Mapping[str, Any]) -> Non
 
 
 def dockerfile(
-    template: Path, image: Image, layers: Sequence[str], base: str = "", launching: Launching | None = None
+    template: Path, image: Image, layers: Sequence[str], base: str = "", launching: LauncherLayer | None = None
 ) -> str:
     """The image's Dockerfile with its marks filled in.
 
@@ -134,7 +134,7 @@ def dockerfile(
         text = template.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{template}: {error.strerror}") from error
-    env = [f"ENV {key}={launcher.quoted(image.env[key])}" for key in sorted(image.env)]
+    env = [f"ENV {key}={launcher.quote_env_value(image.env[key])}" for key in sorted(image.env)]
     if launching is None:
         fillings = {
             SETTINGS: [f"WORKDIR {image.workdir}", *env],
@@ -199,17 +199,17 @@ def stage(name: str, image: Image, locked: Lock, parts: Parts, context: Path, lo
         _link(parts.base, context / "base.tar")
 
 
-def lay(name: str, image: Image, locked: Lock, reading: Reading, log: Log) -> Launching:
+def lay(name: str, image: Image, locked: Lock, reading: ImageFacts, log: Log) -> LauncherLayer:
     """What a launcher needs on top of the image that was read, with everything worth knowing told.
 
     Raises ConfigError for what no layer can make good.
     """
-    launching = launcher.layer(reading, image.workdir, [wheel.name for wheel in locked.wheels])
+    launching = launcher.plan_layer(reading, image.workdir, [wheel.name for wheel in locked.wheels])
     for note in launching.notes:
         announce(log, note)
     for lack in launching.lacking:
         announce(log, f"the base lacks {lack}")
-    launcher.refuse(f"dockerfiles/{name}/image.yaml", launching)
+    launcher.refuse_unusable_base(f"dockerfiles/{name}/image.yaml", launching)
     return launching
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from pipeline.config.models import Image
 from pipeline.core import names, tar
 from pipeline.core.errors import ConfigError
-from pipeline.foreign.launcher_layer import Launching
+from pipeline.foreign.launcher_layer import LauncherLayer
 from pipeline.image import bytecode, installed_tree
 from pipeline.lock.aliases import check_aliases
 from pipeline.lock.lockfile import Lock
@@ -31,7 +31,7 @@ def write(
     python: Callable[[], Sequence[str]],
     scratch: Path,
     into: Path,
-    launching: Launching | None = None,
+    launching: LauncherLayer | None = None,
     present: Mapping[str, str] = tar.NOTHING,
 ) -> str:
     """Write the archive of an image's own files; `folder` is dockerfiles/<image>. Returns its SHA-256.
@@ -77,7 +77,7 @@ def write(
     return tar.write(into, members, locked.epoch, folders, present)
 
 
-def _launching(launching: Launching, root: Path) -> None:
+def _launching(launching: LauncherLayer, root: Path) -> None:
     for path, (content, mode) in launching.files.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_bytes(content)

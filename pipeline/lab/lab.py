@@ -160,7 +160,7 @@ def _machine(seen: Seen) -> Machine:
 def _up(root: Path, log: Log, store: str, count: int, registry: str) -> tuple[Machine, ...]:
     """What up() does once nobody else has the lab."""
     ssh = labssh.check(labssh.folder(root).resolve())
-    registry = registry or loader.load(root).pipeline.registry.address
+    registry = registry or loader.load_config(root).pipeline.registry.address
     seen = labengine.machines(identity(root))
     plan = _planned(root, seen, store, count)
     if _whole(root, seen) and _as_planned(plan, seen):

@@ -10,8 +10,8 @@ from pipeline.core.errors import ConfigError
 from pipeline.core.log import Log
 from pipeline.core.names import normalised_name
 from pipeline.foreign import pip_check
-from pipeline.foreign.facts import Inside, Reading
-from pipeline.foreign.pip_check import Wish
+from pipeline.foreign.facts import ImageFacts, InstalledDistribution
+from pipeline.foreign.pip_check import ActiveRequirement
 from pipeline.lock import alternatives, conflict, resolver, stub_index
 from pipeline.lock.conflict import Clash
 from pipeline.lock.resolver import Request, Wheel
@@ -21,12 +21,12 @@ NOTHING = "no version of {} fits: use a base whose own packages allow one"
 SHOWN = 3  # of those inside who want the same distribution
 
 
-def target(reading: Reading) -> Target:
+def target(reading: ImageFacts) -> Target:
     """What wheels have to fit so that the image can use them."""
     return Target(reading.platform.rpartition("/")[2], reading.python.minor, reading.glibc)
 
 
-def additions(request: Request, reading: Reading, log: Log) -> tuple[Wheel, ...]:
+def additions(request: Request, reading: ImageFacts, log: Log) -> tuple[Wheel, ...]:
     """The distributions to add so that a request is answered, sorted by name; none of them is inside already.
 
     What those inside want of a distribution that is not there binds its version, too. Raises ConfigError in words if
@@ -54,7 +54,9 @@ def additions(request: Request, reading: Reading, log: Log) -> tuple[Wheel, ...]
     return added
 
 
-def _solve(whole: Request, known: Mapping[str, str], request: Request, reading: Reading, log: Log) -> tuple[Wheel, ...]:
+def _solve(
+    whole: Request, known: Mapping[str, str], request: Request, reading: ImageFacts, log: Log
+) -> tuple[Wheel, ...]:
     """The answer to `whole`, with what is inside in its `known` version.
 
     A folder that the host's settings name (UV_FIND_LINKS) competes even with an index that comes first. Constraints
@@ -70,42 +72,42 @@ def _solve(whole: Request, known: Mapping[str, str], request: Request, reading: 
     return found
 
 
-def _wishes(reading: Reading, request: Request) -> list[Wish]:
+def _wishes(reading: ImageFacts, request: Request) -> list[ActiveRequirement]:
     return list(
-        pip_check.wishes(
+        pip_check.active_requirements(
             reading.distributions, python=reading.python.version, platform=reading.platform, asked=request.requirements
         )
     )
 
 
-def _constraint(wish: Wish) -> str:
+def _constraint(wish: ActiveRequirement) -> str:
     return f"{wish.name}{wish.requirement.specifier}"
 
 
-def _stay(request: Request, inside: Mapping[str, Inside]) -> None:
+def _stay(request: Request, inside: Mapping[str, InstalledDistribution]) -> None:
     """Raise ConfigError for a requirement that only another version of something inside would meet."""
-    env = pip_check.environment(request.target.python, request.target.machine)
+    env = pip_check.marker_environment(request.target.python, request.target.machine)
     for item in (*request.requirements, *request.constraints):
-        wish = pip_check.read(item)
+        wish = pip_check.parse_requirement(item)
         if wish is None or not pip_check.applies(wish, "", env):
             continue
         there = inside.get(normalised_name(wish.name))
-        if there is not None and not pip_check.fits(wish, there.version):
+        if there is not None and not pip_check.allows(wish, there.version):
             raise ConfigError(
                 f"{request.origin} asks for {item}, but {there.name} is inside the image with version {there.version}",
                 hint=f"nothing inside may change: use a base that has it, or drop {item}",
             )
 
 
-def _consistent(request: Request, reading: Reading, added: Iterable[Wheel]) -> None:
+def _consistent(request: Request, reading: ImageFacts, added: Iterable[Wheel]) -> None:
     """Raise ConfigError for what becomes inconsistent by additions; what the base itself is stays its own affair.
 
     What the additions want is left out: uv has weighed it against all that is inside.
     """
-    merged = [*reading.distributions, *(Inside(name=w.name, version=w.version, place="") for w in added)]
+    merged = [*reading.distributions, *(InstalledDistribution(name=w.name, version=w.version, place="") for w in added)]
     told = {"python": reading.python.version, "platform": reading.platform}
-    before = (*reading.conflicts, *pip_check.complaints(reading.distributions, **told))
-    fresh = pip_check.new(before, pip_check.complaints(merged, **told, asked=request.requirements))
+    before = (*reading.conflicts, *pip_check.find_conflicts(reading.distributions, **told))
+    fresh = pip_check.new_conflicts(before, pip_check.find_conflicts(merged, **told, asked=request.requirements))
     if fresh:
         raise ConfigError(
             "\n".join([f"{request.origin}: with the additions these do not fit any more:", *(f"  {x}" for x in fresh)]),
@@ -113,7 +115,7 @@ def _consistent(request: Request, reading: Reading, added: Iterable[Wheel]) -> N
         )
 
 
-def _refusal(clash: Clash, request: Request, held: Request, reading: Reading, log: Log) -> ConfigError:
+def _refusal(clash: Clash, request: Request, held: Request, reading: ImageFacts, log: Log) -> ConfigError:
     """A clash in words: what is inside and why, who wants what of it, and what would fit."""
     lines = _sides(clash.text, request, held, reading)
     hint = _newest(clash.text, request, held, log)
@@ -128,13 +130,13 @@ def _refusal(clash: Clash, request: Request, held: Request, reading: Reading, lo
     )
 
 
-def _sides(text: str, request: Request, held: Request, reading: Reading) -> list[str]:
+def _sides(text: str, request: Request, held: Request, reading: ImageFacts) -> list[str]:
     wishes = _wishes(reading, request)
     there = pip_check.by_name(reading.distributions)
     lines = []
     for who, what in conflict.wants(text, held.constraints):
-        name, wish = conflict.name_of(what), pip_check.read(what)
-        if name in there and (wish is None or not pip_check.fits(wish, there[name].version)):
+        name, wish = conflict.name_of(what), pip_check.parse_requirement(what)
+        if name in there and (wish is None or not pip_check.allows(wish, there[name].version)):
             lines += [f"{name} {there[name].version} is inside{_because(name, wishes)}", f"{who} wants {what}"]
     for wish_ in wishes:
         if wish_.name not in there and wish_.requirement.specifier and conflict.named(wish_.name, text):
@@ -147,7 +149,7 @@ def _sides(text: str, request: Request, held: Request, reading: Reading) -> list
     return list(dict.fromkeys(lines))
 
 
-def _because(name: str, wishes: Iterable[Wish]) -> str:
+def _because(name: str, wishes: Iterable[ActiveRequirement]) -> str:
     """Who inside wants a distribution, those first that set an upper bound, in brackets."""
     asking = [wish for wish in wishes if wish.name == name and wish.requirement.specifier]
     asking.sort(
@@ -169,7 +171,7 @@ def _newest(text: str, request: Request, held: Request, log: Log) -> str:
     for item in _involved(request.requirements, text)[: alternatives.TRIED]:
         name, others = conflict.name_of(item), [other for other in request.requirements if other != item]
         own = [rule for rule in request.constraints if conflict.name_of(rule) == name]
-        if not own and (wish := pip_check.read(item)) is not None and not wish.specifier:
+        if not own and (wish := pip_check.parse_requirement(item)) is not None and not wish.specifier:
             words.append(NOTHING.format(name))
             continue
         open_ = replace(

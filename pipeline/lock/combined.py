@@ -8,7 +8,7 @@ from pipeline.core import platforms
 from pipeline.core.errors import Cancelled, ConfigError, HostError, TandemError
 from pipeline.core.log import Log
 from pipeline.foreign import facts_cache, launcher_layer, pull
-from pipeline.foreign.facts import Reading
+from pipeline.foreign.facts import ImageFacts
 from pipeline.lock import additions, debs, pins, resolver
 from pipeline.lock import apt as aptroot
 from pipeline.lock.debs import Deb
@@ -33,7 +33,7 @@ def make(name: str, image: CombinedImage, root: Path, old: Lock | None, names: f
     if before and moving - {BASE}:
         pins.refuse_unknown(moving - {BASE}, before, name)
     base, reading = _base(name, image, root, before if BASE not in moving else None, log)
-    launcher_layer.refuse(origin, launcher_layer.layer(reading, image.workdir))
+    launcher_layer.refuse_unusable_base(origin, launcher_layer.plan_layer(reading, image.workdir))
     fits = additions.target(reading)
     unchanged = before and pins.same(before.request, request(image), OF_WHEELS) and before.base == base
     if before and unchanged and not moving - {BASE}:
@@ -54,11 +54,11 @@ def make(name: str, image: CombinedImage, root: Path, old: Lock | None, names: f
     )
 
 
-def _additions(reading: Reading, asked: resolver.Request, log: Log) -> tuple[resolver.Wheel, ...]:
+def _additions(reading: ImageFacts, asked: resolver.Request, log: Log) -> tuple[resolver.Wheel, ...]:
     return additions.additions(asked, reading, log)
 
 
-def _base(name: str, image: CombinedImage, root: Path, before: Lock | None, log: Log) -> tuple[str, Reading]:
+def _base(name: str, image: CombinedImage, root: Path, before: Lock | None, log: Log) -> tuple[str, ImageFacts]:
     """NAME@digest of the base, and what it holds; read anew only if the digest is another one."""
     origin = f"dockerfiles/{name}/image.yaml"
     if image.base is None:
@@ -70,11 +70,11 @@ def _base(name: str, image: CombinedImage, root: Path, before: Lock | None, log:
     if before and before.reading and before.request["image"] == asked and before.platform == image.platform:
         return before.base, before.reading
     try:
-        digest = pull.resolve(asked, image.platform, log)
-        base = f"{pull.repository(asked)}@{digest}"
+        digest = pull.resolve_digest(asked, image.platform, log)
+        base = f"{pull.repository_of(asked)}@{digest}"
         if before and before.reading and before.base == base:
             return base, before.reading
-        return base, facts_cache.read(asked, digest, image.platform, root, log).reading
+        return base, facts_cache.scan_image(asked, digest, image.platform, root, log).reading
     except (Cancelled, HostError):
         raise
     except TandemError as error:

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from pipeline.core.errors import ConfigError
-from pipeline.foreign.facts import Reading
+from pipeline.foreign.facts import ImageFacts
 from pipeline.lock import place
 from pipeline.lock.debs import Deb
 from pipeline.lock.place import Place
@@ -52,7 +52,7 @@ class Lock:
     interpreter: tuple[Deb, ...]
     tools: dict[str, str]
     base: str = ""
-    reading: Reading | None = None
+    reading: ImageFacts | None = None
 
     @property
     def platform(self) -> str:
@@ -118,7 +118,7 @@ def read(name: str, root: Path) -> Lock:
             interpreter=debs(text["interpreter"]),
             tools=head["tools"],
             base=head.get("base", ""),
-            reading=msgspec.json.decode(text["reading"], type=Reading) if "reading" in text else None,
+            reading=msgspec.json.decode(text["reading"], type=ImageFacts) if "reading" in text else None,
         )
     except (KeyError, TypeError, ValueError, msgspec.MsgspecError) as error:
         raise ConfigError(f"{paths['head']}: {error}", hint=f"restore it, or `./doitw relock {name}`") from error

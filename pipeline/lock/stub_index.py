@@ -15,13 +15,13 @@ from pathlib import Path
 from urllib.parse import quote
 
 from pipeline.foreign import pip_check
-from pipeline.foreign.facts import Inside
+from pipeline.foreign.facts import InstalledDistribution
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 UNREADABLE = "0"  # stands for a version that is none by PEP 440
 
 
-def write(distributions: Iterable[Inside], into: Path) -> dict[str, str]:
+def write(distributions: Iterable[InstalledDistribution], into: Path) -> dict[str, str]:
     """Write an index of wheels that hold metadata and nothing else; returns the version of each name as uv sees it.
 
     The wheels carry the requirements that stand behind an extra, and no others: what is inside is as it is, and its own
@@ -50,13 +50,13 @@ def as_written(version: str) -> str:
         return UNREADABLE
 
 
-def optional(inside: Inside) -> list[str]:
+def optional(inside: InstalledDistribution) -> list[str]:
     """The requirements of a distribution that count for an extra only, as they are written."""
-    wishes = [(item, pip_check.read(item)) for item in inside.requires]
+    wishes = [(item, pip_check.parse_requirement(item)) for item in inside.requires]
     return [item for item, wish in wishes if wish is not None and "extra" in str(wish.marker or "")]
 
 
-def _wheel(path: Path, inside: Inside, version: str) -> None:
+def _wheel(path: Path, inside: InstalledDistribution, version: str) -> None:
     lines = ["Metadata-Version: 2.1", f"Name: {inside.name}", f"Version: {version}"]
     lines += [f"Provides-Extra: {extra}" for extra in inside.extras]
     lines += [f"Requires-Dist: {item}" for item in optional(inside)]

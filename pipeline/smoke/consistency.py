@@ -10,8 +10,8 @@ from typing import Any
 
 from pipeline.config.models import Image
 from pipeline.core.names import normalised_name
-from pipeline.foreign.facts import Inside
-from pipeline.foreign.pip_check import complaints, new
+from pipeline.foreign.facts import InstalledDistribution
+from pipeline.foreign.pip_check import find_conflicts, new_conflicts
 from pipeline.smoke.probe import Answer, crashed
 from pipeline.smoke.verdict import Outcome, Verdict
 
@@ -33,7 +33,7 @@ def verdict(image: Image, inside: Collection[str], overlay: Path | None, answers
     if not answers[REQUIREMENTS].error:
         count = len(answers[REQUIREMENTS].value["distributions"])
         before, after = _complaints(image, inside, answers[REQUIREMENTS].value)
-        faults += [f"{line}: {REMEDY}" for line in new(before, after)]
+        faults += [f"{line}: {REMEDY}" for line in new_conflicts(before, after)]
         came += before
     if not answers[CHANGED].error:
         for ours, line in _changed(inside, overlay, answers[CHANGED].value):
@@ -47,14 +47,16 @@ def verdict(image: Image, inside: Collection[str], overlay: Path | None, answers
 def _complaints(image: Image, inside: Collection[str], said: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[str]]:
     """What is inconsistent in the image below on its own, and in all of it."""
     there = [
-        Inside(name=normalised_name(name), version=version, place=place, requires=tuple(requires), extras=tuple(extras))
+        InstalledDistribution(
+            name=normalised_name(name), version=version, place=place, requires=tuple(requires), extras=tuple(extras)
+        )
         for name, version, place, requires, extras in said["distributions"]
     ]
     below = [found for found in there if found.name in inside]
     python, platform = said["python"], image.platform
     return (
-        complaints(below, python=python, platform=platform),
-        complaints(there, python=python, platform=platform, asked=image.python.requirements),
+        find_conflicts(below, python=python, platform=platform),
+        find_conflicts(there, python=python, platform=platform, asked=image.python.requirements),
     )
 
 

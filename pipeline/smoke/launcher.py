@@ -6,8 +6,8 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from pipeline.config.launcher_contract import Fault, by_point
-from pipeline.config.rules import of_a_node
+from pipeline.config.launcher_contract import PointFailure, by_point
+from pipeline.config.rules import is_node_specific
 from pipeline.smoke.consistency import REQUIREMENTS
 from pipeline.smoke.containers import INSIDE, Box, BoxError, EngineFailed, Said, Yard
 from pipeline.smoke.node_script import script_faults
@@ -31,7 +31,7 @@ WRITABLE = {"/root": 3, "/tmp": 3, "/workspace": 5}
 TOOLS = ("ray", "vllm", "python3", "git", "curl", "patch", "earlyoom")
 
 
-def inspect_faults(about: Mapping[str, Any], platform: str) -> list[Fault]:
+def inspect_faults(about: Mapping[str, Any], platform: str) -> list[PointFailure]:
     """What the image's own description shows; `about` is the engine's."""
     config = about["Config"] or {}
     is_platform = f"{about['Os']}/{about['Architecture']}"
@@ -42,12 +42,12 @@ def inspect_faults(about: Mapping[str, Any], platform: str) -> list[Fault]:
         faults.append((3, f"USER is {config['User']}: launchers write /root/.bashrc, so it must be root"))
     for entry in config.get("Env") or []:
         name = entry.partition("=")[0]
-        if of_a_node(name):
+        if is_node_specific(name):
             faults.append((10, f"{entry!r} is baked into ENV: it differs from node to node, and the launcher sets it"))
     return faults
 
 
-def entrypoint_faults(yard: Yard, about: Mapping[str, Any]) -> list[Fault]:
+def entrypoint_faults(yard: Yard, about: Mapping[str, Any]) -> list[PointFailure]:
     """Whether an ENTRYPOINT hands over to the command it is given; the launcher of the first eras keeps it."""
     entrypoint = (about["Config"] or {}).get("Entrypoint") or []
     if not entrypoint or entrypoint == [""]:
@@ -98,7 +98,7 @@ def verdict(
     facts: Mapping[str, str],
     said: Said,
     answers: Mapping[str, Answer],
-    earlier: Sequence[Fault],
+    earlier: Sequence[PointFailure],
     workdir: str,
     without: Collection[str] = (),
 ) -> Verdict:
@@ -107,7 +107,7 @@ def verdict(
         return crash_verdict(NAME, "launcher_facts.sh", ATTEMPTS)
     if verdict := crashed(NAME, answers, QUESTIONS):
         return verdict
-    faults: list[Fault] = [*earlier]
+    faults: list[PointFailure] = [*earlier]
     if "uid" not in facts:
         faults.append((3, f"bash does not run in the image: {said.text.strip()[-300:] or ending(said.status)}"))
     else:
@@ -127,7 +127,7 @@ def verdict(
     return judge(NAME, words, f"{found}, without {', '.join(without)}" if without else found, by_point(faults))
 
 
-def _user_faults(facts: Mapping[str, str], workdir: str) -> Iterator[Fault]:
+def _user_faults(facts: Mapping[str, str], workdir: str) -> Iterator[PointFailure]:
     if facts["uid"] != "0":
         yield 3, f"commands run as user {facts['uid']}, not as root"
     if facts["home"] != "/root":
@@ -140,7 +140,7 @@ def _user_faults(facts: Mapping[str, str], workdir: str) -> Iterator[Fault]:
             yield WRITABLE.get(folder, 4), f"{folder} is missing or cannot be written to"
 
 
-def _tool_faults(facts: Mapping[str, str], without: Collection[str]) -> Iterator[Fault]:
+def _tool_faults(facts: Mapping[str, str], without: Collection[str]) -> Iterator[PointFailure]:
     for tool in (*COREUTILS, *TOOLS):
         if not facts.get(f"tool:{tool}") and tool not in without:
             remedy = f", or say smoke: {{without: [{tool}]}}" if tool in WAIVED else ""
@@ -155,7 +155,7 @@ def _tool_faults(facts: Mapping[str, str], without: Collection[str]) -> Iterator
         yield 9, "rdma-core is not in the image: add it to the packages of its base, or say smoke: {without: [rdma]}"
 
 
-def _ray_faults(facts: Mapping[str, str], imported: str, python: str) -> Iterator[Fault]:
+def _ray_faults(facts: Mapping[str, str], imported: str, python: str) -> Iterator[PointFailure]:
     """A `ray` on PATH that is not the Ray that Python imports; facts name them in the order of PATH."""
     rays = {name.removeprefix("ray:"): said.split("/", 1) for name, said in facts.items() if name.startswith("ray:")}
     first, (version, under) = next(iter(rays.items()), ("", ("", "")))
@@ -171,7 +171,7 @@ def _ray_faults(facts: Mapping[str, str], imported: str, python: str) -> Iterato
         yield 7, words
 
 
-def _path_faults(facts: Mapping[str, str], vllm: Answer) -> Iterator[Fault]:
+def _path_faults(facts: Mapping[str, str], vllm: Answer) -> Iterator[PointFailure]:
     wanted = "/usr/local/lib/python3.12/dist-packages"
     if not facts["vllm312"]:
         yield 8, f"{wanted}/vllm is not there, where mods of the launcher patch it: link that folder to the real one"
@@ -182,7 +182,7 @@ def _path_faults(facts: Mapping[str, str], vllm: Answer) -> Iterator[Fault]:
             yield 11, f"{name.removeprefix('hidden:')} holds {content[:80]}: the launcher mounts a folder over it"
 
 
-def _answer_faults(answers: Mapping[str, Answer], without: Collection[str]) -> Iterator[Fault]:
+def _answer_faults(answers: Mapping[str, Answer], without: Collection[str]) -> Iterator[PointFailure]:
     for name, package in LIBRARIES.items():
         if (error := answers[f"library:{name}"].error) and RDMA not in without:
             remedy = f"add {package} to the packages of the base, or say smoke: {{without: [rdma]}}"

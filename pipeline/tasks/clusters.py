@@ -11,7 +11,7 @@ import msgspec
 
 from pipeline.config.loader import Config
 from pipeline.config.models import Cluster, Serve
-from pipeline.config.rules import REFERENCE
+from pipeline.config.rules import REFERENCE_SUFFIX
 from pipeline.core import results
 from pipeline.core.errors import TandemError
 from pipeline.graph.task import Claim, Inputs, Json, Outputs, Run, Task
@@ -139,7 +139,7 @@ def _reference(config: Config, name: str, cluster: Cluster) -> Task:
 
         built = run.upstream[build]
         target = _target(config, name, f"{str(built['tag']).rpartition(':')[0]}@{built['digest']}", run)
-        return {"answer": deploy.reference(target, _logs(config, name + REFERENCE), run.log)}
+        return {"answer": deploy.reference(target, _logs(config, name + REFERENCE_SUFFIX), run.log)}
 
     return Task(
         name=f"reference:{name}",

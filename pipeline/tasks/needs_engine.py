@@ -18,7 +18,7 @@ WITHOUT = ("lock", "base", "wheels", "model")
 
 def engine_wanted(root: Path, words: Iterable[str]) -> bool:
     """Whether any of these tasks, or what they need, is more than downloads and files. Raises ConfigError."""
-    loaded = loader.load(root)
+    loaded = loader.load_config(root)
     graph = project.graph(loaded)
     for task in graph.order(resolve(graph, words)):
         kind, _, name = task.partition(":")

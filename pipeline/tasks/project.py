@@ -20,7 +20,7 @@ from pipeline.tasks import claims, clusters, images
 def of(root: Path) -> Graph:
     """All tasks of a checkout. Raises ConfigError."""
     made = Graph(root)
-    return _filled(made, reader.load(root, made.cache))
+    return _filled(made, reader.load_config(root, made.cache))
 
 
 def graph(config: Config) -> Graph:
@@ -43,7 +43,7 @@ def _filled(made: Graph, config: Config) -> Graph:
     made.add(*clusters.shared(config))
     for name, cluster in config.pipeline.clusters.items():
         _add(made, clusters.tasks(config, name, cluster), name, default=default)
-    made.configuration = Configuration(paths=(reader.PIPELINE, reader.LOCAL, reader.IMAGES), graph=of)
+    made.configuration = Configuration(paths=(reader.PIPELINE_FILE, reader.LOCAL_FILE, reader.IMAGES_FOLDER), graph=of)
     return made
 
 

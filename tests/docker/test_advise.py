@@ -164,7 +164,7 @@ def test_two_images_are_read_asked_judged_and_what_works_is_written(checkout: Pa
     digest = said["model_from"]
     assert all(line in after.splitlines() for line in before.splitlines())
     assert after.index("cluster_from") < after.index(f"base:\n  image: {digest}") < after.index("# about the checks")
-    written = loader.load(checkout).images["both"]
+    written = loader.load_config(checkout).images["both"]
     assert written.smoke.architectures == ("QwenForCausalLM",)
     assert said["written"] == "base in dockerfiles/both/image.yaml"
     assert not engine.client().containers.list(all=True, filters={"ancestor": digest}, ignore_removed=True)

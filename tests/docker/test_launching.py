@@ -8,8 +8,8 @@ import pytest
 from docker import DockerClient
 
 from pipeline.core.log import NullLog
-from pipeline.foreign.facts import Inside, Interpreter, Reading
-from pipeline.foreign.launcher_layer import DIST_PACKAGES, SERVE, Launching, layer
+from pipeline.foreign.facts import ImageFacts, InstalledDistribution, Interpreter
+from pipeline.foreign.launcher_layer import DIST_PACKAGES, SERVE_COMMAND, LauncherLayer, plan_layer
 from pipeline.smoke import launcher
 from pipeline.smoke.containers import Yard
 from tests.docker import era_image
@@ -25,12 +25,12 @@ class Combined:
     """The foreign image, the layer, and the image with it."""
 
     foreign: str
-    layer: Launching
+    layer: LauncherLayer
     image: str
 
 
-def read(digest: str) -> Reading:
-    return Reading(
+def read(digest: str) -> ImageFacts:
+    return ImageFacts(
         digest=digest,
         platform="linux/amd64",
         entrypoint=("/app/entry.sh",),
@@ -43,12 +43,12 @@ def read(digest: str) -> Reading:
             path="/usr/bin/python3", program="/usr/bin/python3.13", version="3.13.5", kind="system", site=SITE,
             scripts="/usr/local/bin", paths=(SITE,),
         ),
-        distributions=(Inside(name="vllm", version="0.17.1", place=SITE, editable="/opt/vllm"),),
+        distributions=(InstalledDistribution(name="vllm", version="0.17.1", place=SITE, editable="/opt/vllm"),),
         entrypoint_text=ENTRY,
     )  # fmt: skip
 
 
-def tar(layer: Launching) -> bytes:
+def tar(layer: LauncherLayer) -> bytes:
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w") as file:
         for folder in layer.folders:
@@ -88,7 +88,7 @@ def combined(client: DockerClient) -> Combined:
     moved += f" && mv {SITE}/vllm /opt/vllm/ && echo /opt/vllm > {SITE}/vllm.pth"
     changes = ['ENTRYPOINT ["/app/entry.sh"]', 'CMD ["--model", "its own"]', "WORKDIR /app", "ENV PATH=/usr/bin:/bin"]
     foreign = commit(era_image.made(NullLog()), moved, entry.getvalue(), changes, "foreign")
-    made = layer(read(foreign), WORKDIR)
+    made = plan_layer(read(foreign), WORKDIR)
     return Combined(foreign, made, commit(foreign, "true", tar(made), made.settings(), "combined"))
 
 
@@ -110,8 +110,8 @@ def test_what_the_foreign_image_did_is_done_by_its_name_and_by_default(
     served = "serving --model its own in /app\n"
     assert said(client, combined.foreign) == served
     assert said(client, combined.image) == served
-    assert said(client, combined.image, SERVE) == served
-    assert said(client, combined.image, SERVE, "--port", "1") == "serving --port 1 in /app\n"
+    assert said(client, combined.image, SERVE_COMMAND) == served
+    assert said(client, combined.image, SERVE_COMMAND, "--port", "1") == "serving --port 1 in /app\n"
 
 
 def test_a_plain_bash_finds_ray_the_script_and_the_vllm_that_python_imports(

@@ -88,16 +88,16 @@ def make(folder: Path, name: str, platforms: str = PLATFORM, dockerfile: str = D
 def test_a_tag_becomes_a_digest_is_pulled_once_and_read(address: str, tmp_path: Path) -> None:
     reference = f"{address}/{NAME}:1"
     make(tmp_path, reference)
-    digest = pull.resolve(reference, PLATFORM, NullLog())
+    digest = pull.resolve_digest(reference, PLATFORM, NullLog())
     assert digest == api.head(address, NAME, "1")
-    assert pull.resolve(f"{address}/{NAME}@{digest}", PLATFORM, NullLog()) == digest
+    assert pull.resolve_digest(f"{address}/{NAME}@{digest}", PLATFORM, NullLog()) == digest
     first, second = NullLog(), NullLog()
-    pull.pull(reference, digest, PLATFORM, first)
-    pull.pull(reference, digest, PLATFORM, second)
+    pull.pull_image(reference, digest, PLATFORM, first)
+    pull.pull_image(reference, digest, PLATFORM, second)
     assert any("pulling" in line for line in first.lines)
     assert second.lines == [f"{address}/{NAME}@{digest} is there already"]
 
-    reading = pull.read(reference, digest, PLATFORM, NullLog()).reading
+    reading = pull.read_image(reference, digest, PLATFORM, NullLog()).reading
     assert (reading.digest, reading.platform) == (digest, PLATFORM)
     assert (reading.entrypoint, reading.cmd) == (("/app/entrypoint.sh",), ("serve", "--fast"))
     assert (reading.user, reading.workdir) == ("root", "/app")
@@ -113,12 +113,12 @@ def test_an_image_that_only_this_engine_has_counts(tmp_path: Path) -> None:
     name = f"127.0.0.1:{free_port()}/{NAME}:own"
     make(tmp_path, name, dockerfile="FROM scratch\nADD root.tar /\n", push=False)
     log = NullLog()
-    digest = pull.resolve(name, PLATFORM, log)
+    digest = pull.resolve_digest(name, PLATFORM, log)
     assert digest == engine.image("local", name)["Id"]
     assert "cannot be reached" in log.lines[0]
     assert log.lines[1] == f"{name} is taken as this engine has it: {digest}"
-    pull.pull(name, digest, PLATFORM, NullLog())
-    reading = pull.read(name, digest, PLATFORM, NullLog()).reading
+    pull.pull_image(name, digest, PLATFORM, NullLog())
+    reading = pull.read_image(name, digest, PLATFORM, NullLog()).reading
     # Such an image has no command at all, which the engine makes no container of.
     assert (reading.entrypoint, reading.cmd, reading.user) == ((), (), "")
 
@@ -126,10 +126,10 @@ def test_an_image_that_only_this_engine_has_counts(tmp_path: Path) -> None:
 def test_a_name_in_an_image_that_is_not_utf8_is_listed_byte_by_byte(tmp_path: Path) -> None:
     name = f"127.0.0.1:{free_port()}/{NAME}:bytes"
     make(tmp_path, name, dockerfile="FROM scratch\nADD root.tar /\n", push=False)
-    digest = pull.resolve(name, PLATFORM, NullLog())
+    digest = pull.resolve_digest(name, PLATFORM, NullLog())
     locked = Lock(
         name="x", request={"platform": PLATFORM}, cutoff="", epoch=0, wheels=(), debs=(), interpreter=(), tools={},
-        base=f"{pull.repository(name)}@{digest}",
+        base=f"{pull.repository_of(name)}@{digest}",
     )  # fmt: skip
     for log in (NullLog(), NullLog()):  # read, and taken from what was kept
         made = base_paths.make(locked, tmp_path, tmp_path, log)
@@ -143,15 +143,15 @@ def test_a_name_in_an_image_that_is_not_utf8_is_listed_byte_by_byte(tmp_path: Pa
 def test_a_registry_that_hangs_is_said_so_and_what_the_engine_has_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pull, "ASKED_WITHIN", 4)
+    monkeypatch.setattr(pull, "REGISTRY_TIMEOUT_S", 4)
     with socket.create_server(("127.0.0.1", 0)) as hangs:
         name = f"127.0.0.1:{hangs.getsockname()[1]}/{NAME}:own"
         make(tmp_path, name, dockerfile="FROM scratch\nADD root.tar /\n", push=False)
         log = NullLog()
-        assert pull.resolve(name, PLATFORM, log) == engine.image("local", name)["Id"]
+        assert pull.resolve_digest(name, PLATFORM, log) == engine.image("local", name)["Id"]
         assert "cannot be reached: timeout" in log.lines[0]
-        with pytest.raises(pull.Unavailable, match="cannot be reached: timeout"):
-            pull.resolve(name.replace(":own", ":other"), PLATFORM, NullLog())
+        with pytest.raises(pull.ImageUnavailable, match="cannot be reached: timeout"):
+            pull.resolve_digest(name.replace(":own", ":other"), PLATFORM, NullLog())
 
 
 def test_a_platform_that_an_image_does_not_offer_is_refused_with_those_that_it_does(
@@ -160,13 +160,13 @@ def test_a_platform_that_an_image_does_not_offer_is_refused_with_those_that_it_d
     reference = f"{address}/{NAME}:two"
     make(tmp_path, reference, "linux/arm64,linux/amd64")
     with pytest.raises(TandemError, match="does not offer linux/ppc64le; it offers linux/amd64, linux/arm64"):
-        pull.resolve(reference, "linux/ppc64le", NullLog())
-    digest = pull.resolve(reference, "linux/amd64", NullLog())
-    pull.pull(reference, digest, "linux/amd64", NullLog())
+        pull.resolve_digest(reference, "linux/ppc64le", NullLog())
+    digest = pull.resolve_digest(reference, "linux/amd64", NullLog())
+    pull.pull_image(reference, digest, "linux/amd64", NullLog())
     log = NullLog()
-    pull.pull(reference, digest, "linux/arm64", log)
+    pull.pull_image(reference, digest, "linux/arm64", log)
     assert any("pulling" in line for line in log.lines)
-    reading = pull.read(reference, digest, "linux/arm64", NullLog()).reading
+    reading = pull.read_image(reference, digest, "linux/arm64", NullLog()).reading
     assert reading.platform == "linux/arm64"
     assert list(reading.layers) == diff_ids(address, digest, "arm64")
 
@@ -188,27 +188,27 @@ def test_an_image_of_one_other_platform_is_refused(address: str, tmp_path: Path)
     reference = f"{address}/{NAME}:one"
     make(tmp_path, reference, "linux/amd64")
     with pytest.raises(TandemError, match="does not offer linux/arm64; it offers linux/amd64"):
-        pull.pull(reference, pull.resolve(reference, PLATFORM, NullLog()), PLATFORM, NullLog())
+        pull.pull_image(reference, pull.resolve_digest(reference, PLATFORM, NullLog()), PLATFORM, NullLog())
     make(tmp_path, reference, "linux/amd64", push=False)
     own = f"127.0.0.1:{free_port()}/{NAME}:one"
     engine.client().images.get(reference).tag(own.rpartition(":")[0], "one")
     with pytest.raises(TandemError, match="does not offer linux/arm64; it offers linux/amd64, as this engine has it"):
-        pull.resolve(own, PLATFORM, NullLog())
+        pull.resolve_digest(own, PLATFORM, NullLog())
 
 
 def test_an_image_that_nobody_knows_is_one_plain_message(address: str) -> None:
-    with pytest.raises(pull.Unavailable, match=rf"^{address}/{NAME}:none: {address} has no such image: ") as error:
-        pull.resolve(f"{address}/{NAME}:none", PLATFORM, NullLog())
+    with pytest.raises(pull.ImageUnavailable, match=rf"^{address}/{NAME}:none: {address} has no such image: ") as error:
+        pull.resolve_digest(f"{address}/{NAME}:none", PLATFORM, NullLog())
     assert error.value.hint == "check name and tag"
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:9", "hub.invalid"])
 def test_a_hub_that_cannot_be_reached_is_one_plain_message(host: str) -> None:
-    with pytest.raises(pull.Unavailable, match=f"^{host}/{NAME}:1: {host} cannot be reached: ") as error:
-        pull.resolve(f"{host}/{NAME}:1", PLATFORM, NullLog())
+    with pytest.raises(pull.ImageUnavailable, match=f"^{host}/{NAME}:1: {host} cannot be reached: ") as error:
+        pull.resolve_digest(f"{host}/{NAME}:1", PLATFORM, NullLog())
     assert "docker load" in error.value.hint
-    with pytest.raises(pull.Unavailable, match="cannot be reached"):
-        pull.pull(f"{host}/{NAME}:1", f"sha256:{'a' * 64}", PLATFORM, NullLog())
+    with pytest.raises(pull.ImageUnavailable, match="cannot be reached"):
+        pull.pull_image(f"{host}/{NAME}:1", f"sha256:{'a' * 64}", PLATFORM, NullLog())
 
 
 class Closed(ThreadingHTTPServer):
@@ -267,16 +267,16 @@ def test_a_missing_login_is_one_plain_message_and_a_login_of_docker_s_is_used(
     make(tmp_path, f"{address}/{NAME}:closed")
     reference = f"{closed}/{NAME}:closed"
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "config"))
-    with pytest.raises(pull.Unavailable, match="without a login") as error:
-        pull.resolve(reference, PLATFORM, NullLog())
+    with pytest.raises(pull.ImageUnavailable, match="without a login") as error:
+        pull.resolve_digest(reference, PLATFORM, NullLog())
     assert f"`docker login {closed}`" in error.value.hint
     auths = {closed: {"auth": base64.b64encode(b"me:secret").decode()}}
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "config.json").write_text(json.dumps({"auths": auths}))
-    digest = pull.resolve(reference, PLATFORM, NullLog())
+    digest = pull.resolve_digest(reference, PLATFORM, NullLog())
     assert digest == api.head(address, NAME, "closed")
-    pull.pull(reference, digest, PLATFORM, NullLog())
-    assert pull.read(reference, digest, PLATFORM, NullLog()).reading.version("vllm") == "0.17.1+cu130"
+    pull.pull_image(reference, digest, PLATFORM, NullLog())
+    assert pull.read_image(reference, digest, PLATFORM, NullLog()).reading.version("vllm") == "0.17.1+cu130"
 
 
 def test_a_credential_helper_is_asked(
@@ -289,29 +289,29 @@ def test_a_credential_helper_is_asked(
     (tmp_path / "config.json").write_text(json.dumps({"credHelpers": {closed: "test"}}))
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/local/bin:/usr/bin:/bin")
-    assert pull.resolve(f"{closed}/{NAME}:helped", PLATFORM, NullLog()).startswith("sha256:")
+    assert pull.resolve_digest(f"{closed}/{NAME}:helped", PLATFORM, NullLog()).startswith("sha256:")
 
 
 def test_a_container_that_a_killed_reading_left_is_removed_by_the_next(tmp_path: Path) -> None:
     name = f"127.0.0.1:{free_port()}/{NAME}:1"
     make(tmp_path, name, push=False)
     space, _, start = owner().split()
-    gone = {engine.LABEL: pull.KIND, containers.OWNER: f"{space} 4194304 {start}"}
+    gone = {engine.LABEL: pull.CONTAINER_KIND, containers.OWNER: f"{space} 4194304 {start}"}
     left = engine.client().containers.create(name, platform=PLATFORM, labels=gone)
-    digest = pull.resolve(name, PLATFORM, NullLog())
-    pull.read(name, digest, PLATFORM, NullLog())
+    digest = pull.resolve_digest(name, PLATFORM, NullLog())
+    pull.read_image(name, digest, PLATFORM, NullLog())
     assert engine.container("local", str(left.id)) is None
 
 
 def test_an_image_that_the_engine_has_not_got_is_not_read(address: str) -> None:
     with pytest.raises(TandemError, match=f"makes no container of {address}/{NAME}@sha256:a+ for {PLATFORM}: No such"):
-        pull.read(f"{address}/{NAME}:1", f"sha256:{'a' * 64}", PLATFORM, NullLog())
+        pull.read_image(f"{address}/{NAME}:1", f"sha256:{'a' * 64}", PLATFORM, NullLog())
 
 
 def test_an_image_without_python_is_refused_by_its_name(tmp_path: Path) -> None:
     name = f"127.0.0.1:{free_port()}/{NAME}:bare"
     make(tmp_path, name, dockerfile='FROM scratch\nADD root.tar /\nENV PATH=/nowhere\nCMD ["x"]\n', push=False)
-    digest = pull.resolve(name, PLATFORM, NullLog())
+    digest = pull.resolve_digest(name, PLATFORM, NullLog())
     with pytest.raises(TandemError, match=rf"^{name}: the image has no python3 on its PATH \(/nowhere\)") as error:
-        pull.read(name, digest, PLATFORM, NullLog())
+        pull.read_image(name, digest, PLATFORM, NullLog())
     assert "/usr/bin/python3" in error.value.hint

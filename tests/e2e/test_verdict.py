@@ -40,7 +40,7 @@ def target(deployed: Project, tmp_path: Path) -> Iterator[Target]:
     """The deployed cluster's like, under another name and port, with the executor `none`; the first one is stopped."""
     down = deployed.doit("down")
     assert down.returncode == 0
-    loaded = loader.load(deployed.root)
+    loaded = loader.load_config(deployed.root)
     cluster = loaded.cluster(CLUSTER)
     digest = deployed.record("push:cpu")["digest"]
     tiny_model.make(tmp_path / "model")

@@ -12,9 +12,9 @@ from pipeline.cluster.nodes import Found
 from pipeline.commands import lab, ps
 from pipeline.commands.advise_text import as_json
 from pipeline.foreign import combinations
-from pipeline.foreign.combinations import Tried
+from pipeline.foreign.combinations import ResolveAttempt
 from pipeline.foreign.comparison import Side
-from pipeline.foreign.facts import Inside, Interpreter, Reading
+from pipeline.foreign.facts import ImageFacts, InstalledDistribution, Interpreter
 from pipeline.host.engine import LABEL
 from pipeline.lab.lab import Look, Machine
 from tests.flow.looking_project import Looking
@@ -105,15 +105,15 @@ def test_what_lab_says_is_as_documented() -> None:
 
 def test_what_advise_says_is_as_documented() -> None:
     where = Interpreter(path="/p", program="/p", version="3.12.3", kind="venv", site="/s", scripts="/b")
-    vllm = Inside(name="vllm", version="0.17.1", place="/s")
+    vllm = InstalledDistribution(name="vllm", version="0.17.1", place="/s")
     table = {"QwenForCausalLM": "qwen:QwenForCausalLM"}
     fixed: dict[str, Any] = {"digest": "sha256:0", "platform": "linux/arm64", "glibc": 36, "python": where}
     one, other = (
-        Side(f"{name}@sha256:0", Reading(**fixed, distributions=(vllm,), architectures=known))
+        Side(f"{name}@sha256:0", ImageFacts(**fixed, distributions=(vllm,), architectures=known))
         for name, known in (("one", table), ("other", {}))
     )
-    tried = {one.reference: Tried(added=("ray 2.54.1",))}
-    found = combinations.combinations(one, other, tuple(table), tried, None, "/workspace/vllm")
+    tried = {one.reference: ResolveAttempt(added=("ray 2.54.1",))}
+    found = combinations.judge_combinations(one, other, tuple(table), tried, None, "/workspace/vllm")
     assert problems(as_json(one, other, tuple(table), found, ""), json.loads(BLOCKS["advise"]), "advise") == []
 
 

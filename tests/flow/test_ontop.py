@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.core.errors import ConfigError, TandemError
 from pipeline.core.log import NullLog
-from pipeline.foreign.facts import Inside, Interpreter, Reading
+from pipeline.foreign.facts import ImageFacts, InstalledDistribution, Interpreter
 from pipeline.lock import additions, alternatives, resolver, stub_index
 from pipeline.lock.resolver import Wheel
 
@@ -28,8 +28,12 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alternatives, "ALTOGETHER", 400)
 
 
-def one(name: str, version: str, *requires: str, extras: tuple[str, ...] = (), editable: str = "") -> Inside:
-    return Inside(name=name, version=version, place=SYSTEM.site, requires=requires, extras=extras, editable=editable)
+def one(
+    name: str, version: str, *requires: str, extras: tuple[str, ...] = (), editable: str = ""
+) -> InstalledDistribution:
+    return InstalledDistribution(
+        name=name, version=version, place=SYSTEM.site, requires=requires, extras=extras, editable=editable
+    )
 
 
 # On no index: a local version, a development version from a checkout, a private build with a version of its own kind.
@@ -42,8 +46,8 @@ PRIVATE = (
 CONFLICTS = ("vllm 0.17.1rc1.dev25+g0123abc wants transformers<5, but transformers 5.3.0 is there",)
 
 
-def reading(*inside: Inside, conflicts: tuple[str, ...] = ()) -> Reading:
-    return Reading(
+def reading(*inside: InstalledDistribution, conflicts: tuple[str, ...] = ()) -> ImageFacts:
+    return ImageFacts(
         digest="sha256:" + "0" * 64,
         platform="linux/arm64",
         glibc=39,
@@ -54,7 +58,7 @@ def reading(*inside: Inside, conflicts: tuple[str, ...] = ()) -> Reading:
 
 
 def add(
-    on: Reading, *requirements: str, constraints: tuple[str, ...] = (), log: NullLog | None = None
+    on: ImageFacts, *requirements: str, constraints: tuple[str, ...] = (), log: NullLog | None = None
 ) -> dict[str, Wheel]:
     request = resolver.Request(
         requirements=requirements,
@@ -67,7 +71,7 @@ def add(
     return {wheel.name: wheel for wheel in additions.additions(request, on, log or NullLog())}
 
 
-def refused(on: Reading, *requirements: str, constraints: tuple[str, ...] = ()) -> tuple[str, str]:
+def refused(on: ImageFacts, *requirements: str, constraints: tuple[str, ...] = ()) -> tuple[str, str]:
     with pytest.raises(ConfigError) as caught:
         add(on, *requirements, constraints=constraints)
     return str(caught.value), caught.value.hint

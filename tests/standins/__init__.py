@@ -56,7 +56,7 @@ class StandIn:
 
     @property
     def image(self) -> DebianImage:
-        return msgspec.convert(loader.read(self.folder / "image.yaml", HERE).value, DebianImage)
+        return msgspec.convert(loader.read_yaml(self.folder / "image.yaml", HERE).value, DebianImage)
 
     def lock(self, log: Log) -> Lock:
         return lock.make(self.name, self.image, HERE, os.environ.get("TANDEM_LOCK", "frozen"), log)

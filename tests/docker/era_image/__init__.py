@@ -30,7 +30,7 @@ REPOSITORY = "tandem-test-eras"
 
 def image() -> DebianImage:
     """What its image.yaml says."""
-    return msgspec.convert(loader.read(FOLDER / "image.yaml", HERE).value, DebianImage)
+    return msgspec.convert(loader.read_yaml(FOLDER / "image.yaml", HERE).value, DebianImage)
 
 
 def key() -> str:

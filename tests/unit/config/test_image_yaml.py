@@ -22,8 +22,8 @@ workdir: /workspace/vllm
 
 
 def advised(text: str, **smoke: list[str]) -> str:
-    after = image_yaml.advised(text, WHERE, IMAGE, ["ray[default]", "uv"], smoke)
-    image_yaml.checked(text, after, WHERE, IMAGE)
+    after = image_yaml.apply_advice(text, WHERE, IMAGE, ["ray[default]", "uv"], smoke)
+    image_yaml.check_rest_unchanged(text, after, WHERE, IMAGE)
     return after
 
 
@@ -111,7 +111,7 @@ def test_an_anchor_that_stands_for_the_base_is_not_followed_into_another_key() -
 
 
 def test_a_new_image_says_all_that_was_found() -> None:
-    text = image_yaml.whole(
+    text = image_yaml.render_image_yaml(
         "linux/arm64", IMAGE, ["ray[default]"], {"model_from": "a:1", "cluster_from": "b:1"}, {"architectures": ["A"]}
     )
     image = msgspec.convert(yaml.safe_load(text), CombinedImage)

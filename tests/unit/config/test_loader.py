@@ -54,7 +54,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_what_is_written_is_what_is_read(root: Path) -> None:
-    found = loader.load(root)
+    found = loader.load_config(root)
     assert [node.name for node in found.cluster("local").nodes] == ["head", "worker"]
     image = found.images["cpu"]
     assert isinstance(image, DebianImage)
@@ -127,11 +127,11 @@ def test_a_mistake_is_named(root: Path, file: str, right: str, wrong: str, where
     text = (root / file).read_text()
     assert right in text
     cache = StatCache(root / "stats.json", now=lambda: 2**62)
-    loader.load(root, cache)
+    loader.load_config(root, cache)
     (root / file).write_text(text.replace(right, wrong, 1))
     for known in (None, cache, cache):
         with pytest.raises(ConfigError) as caught:
-            loader.load(root, known)
+            loader.load_config(root, known)
         assert where in str(caught.value)
         assert hint in caught.value.hint
 
@@ -139,48 +139,48 @@ def test_a_mistake_is_named(root: Path, file: str, right: str, wrong: str, where
 def test_what_is_known_is_not_parsed_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = root / "stats.json"
     cache = StatCache(file, now=lambda: 2**62)
-    found = loader.load(root, cache)
+    found = loader.load_config(root, cache)
     cache.save()
     with monkeypatch.context() as patch:
         patch.setattr(yaml_source, "parse", lambda *_: pytest.fail("parsed again"))
-        assert loader.load(root, StatCache(file)) == found
+        assert loader.load_config(root, StatCache(file)) == found
     for old, new in (("8000", "8001"), ("known", "kn"), ("trixie", ""), ('"schema":2', '"schema":1'), ("{", "[")):
         assert old in file.read_text()
         (root / "damaged.json").write_text(file.read_text().replace(old, new, 1))
-        assert loader.load(root, StatCache(root / "damaged.json")) == found
+        assert loader.load_config(root, StatCache(root / "damaged.json")) == found
     (root / "pipeline.yaml").write_text(PIPELINE.replace("8000", "18000"))
-    assert loader.load(root, StatCache(file)).cluster("local").serve.port == 18000
+    assert loader.load_config(root, StatCache(file)).cluster("local").serve.port == 18000
 
 
 def test_the_local_file_is_laid_over_and_its_mistakes_are_its_own(root: Path) -> None:
     (root / "pipeline.local.yaml").write_text("clusters: {local: {serve: {port: 9000}}}\n")
-    found = loader.load(root)
+    found = loader.load_config(root)
     assert found.cluster("local").serve.port == 9000
     assert found.cluster("local").serve.args == ("--max-model-len", "256")
     (root / "pipeline.local.yaml").write_text("clusters:\n  local:\n    serve: {prt: 9000}\n")
     with pytest.raises(ConfigError, match=r"pipeline\.local\.yaml:3: clusters\.local\.serve\.prt"):
-        loader.load(root)
+        loader.load_config(root)
 
 
 def test_a_missing_file_is_named(root: Path) -> None:
     (root / "pipeline.yaml").unlink()
     with pytest.raises(ConfigError, match=r"pipeline\.yaml: cannot be read"):
-        loader.load(root)
+        loader.load_config(root)
 
 
 def test_an_unknown_cluster_gets_the_nearest_name(root: Path) -> None:
     with pytest.raises(ConfigError) as caught:
-        loader.load(root).cluster("locale")
+        loader.load_config(root).cluster("locale")
     assert "'local'" in caught.value.hint
 
 
 def test_the_committed_schemas_are_those_of_the_models() -> None:
     here = Path(__file__).parents[3] / "schemas"
-    assert {name: (here / name).read_text() for name in loader.schemas()} == dict(loader.schemas())
+    assert {name: (here / name).read_text() for name in loader.json_schemas()} == dict(loader.json_schemas())
 
 
 def test_the_project_s_own_configuration_is_right() -> None:
-    found = loader.load(Path(__file__).parents[3])
+    found = loader.load_config(Path(__file__).parents[3])
     assert found.pipeline.default in found.pipeline.clusters
 
 
@@ -188,7 +188,7 @@ def test_the_project_s_own_configuration_is_right() -> None:
 def test_off_is_a_word_and_not_a_boolean(root: Path, word: str) -> None:
     text = PIPELINE.replace('5000"}', f'5000", records: {word}, serve: true}}')
     (root / "pipeline.yaml").write_text(text)
-    registry = loader.load(root).pipeline.registry
+    registry = loader.load_config(root).pipeline.registry
     assert (registry.records, registry.serve) == (word, True)
 
 
@@ -196,7 +196,7 @@ def test_off_is_a_word_and_not_a_boolean(root: Path, word: str) -> None:
     "address", ["127.0.0.1:1", "[::1]:5000", "registry.example:65535", "localhost:5000", "my_registry:80"]
 )
 def test_an_address_is_host_and_port(address: str) -> None:
-    assert rules.address_fault(address) is None
+    assert rules.address_problem(address) is None
 
 
 @pytest.mark.parametrize(
@@ -230,14 +230,14 @@ def test_an_address_is_host_and_port(address: str) -> None:
 def test_anything_else_is_no_address(root: Path, address: str) -> None:
     (root / "pipeline.yaml").write_text(PIPELINE.replace('"127.0.0.1:5000"', json.dumps(address)))
     with pytest.raises(ConfigError, match=r"^pipeline\.yaml:2: registry\.address: .* is not host:port") as caught:
-        loader.load(root)
+        loader.load_config(root)
     assert "as in" in caught.value.hint
 
 
 def test_a_password_in_an_address_is_refused_and_not_repeated(root: Path) -> None:
     (root / "pipeline.yaml").write_text(PIPELINE.replace("127.0.0.1:5000", "me:geheim@127.0.0.1:5000"))
     with pytest.raises(ConfigError, match="holds a user or a password") as caught:
-        loader.load(root)
+        loader.load_config(root)
     assert "geheim" not in f"{caught.value} {caught.value.hint}"
     assert "docker login" in caught.value.hint
 
@@ -246,7 +246,7 @@ def test_a_password_in_an_address_is_refused_and_not_repeated(root: Path) -> Non
     "endpoint", ["local", "ssh://me@spark-1", "ssh://spark-1:22", "tcp://10.0.0.1:2375", "unix:///run/docker.sock"]
 )
 def test_an_endpoint_is_local_or_a_docker_host(endpoint: str) -> None:
-    assert rules.endpoint_fault(endpoint) is None
+    assert rules.endpoint_problem(endpoint) is None
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_an_endpoint_is_local_or_a_docker_host(endpoint: str) -> None:
     ["", "locl", "spark-1", "http://spark-1", "ssh://", "ssh://a b", "unix://", "tcp://h:99999", "ssh://me:pw@spark-1"],
 )
 def test_anything_else_is_no_endpoint(endpoint: str) -> None:
-    fault = rules.endpoint_fault(endpoint)
+    fault = rules.endpoint_problem(endpoint)
     assert fault is not None
     assert "pw@" not in fault[0]
     assert fault[1]
@@ -264,10 +264,10 @@ def test_two_clusters_of_this_machine_may_not_publish_one_port(root: Path) -> No
     other = "  other:\n    image: cpu\n    nodes: [{name: head}]\n"
     (root / "pipeline.yaml").write_text(PIPELINE + other)
     with pytest.raises(ConfigError, match=r"clusters\.other\.serve\.port: port 8000 .* by the cluster local"):
-        loader.load(root)
+        loader.load_config(root)
     elsewhere = other.replace("{name: head}", "{name: head, endpoint: ssh://spark-1, address: 10.0.0.1}")
     (root / "pipeline.yaml").write_text(PIPELINE + elsewhere)
-    assert set(loader.load(root).pipeline.clusters) == {"local", "other"}
+    assert set(loader.load_config(root).pipeline.clusters) == {"local", "other"}
 
 
 FAR = """\
@@ -285,17 +285,17 @@ def test_nodes_of_several_engines_need_addresses(root: Path) -> None:
     (root / "pipeline.local.yaml").write_text(FAR)
     said = r"pipeline\.local\.yaml:5: clusters\.m\.nodes: nodes of several engines \(local, ssh://.*\) need addresses"
     with pytest.raises(ConfigError, match=said) as caught:
-        loader.load(root)
+        loader.load_config(root)
     assert "the address by which the others reach it" in caught.value.hint
 
 
 def test_addresses_for_some_nodes_only_are_refused(root: Path) -> None:
     (root / "pipeline.local.yaml").write_text(FAR.replace("name: b,", "name: b, address: 192.0.2.1,"))
     with pytest.raises(ConfigError, match=r"local\.yaml:6: clusters\.m\.nodes\[0\]: node a has no address, and others"):
-        loader.load(root)
+        loader.load_config(root)
     whole = FAR.replace("name: b,", "name: b, address: 192.0.2.1,").replace("name: a", "name: a, address: 192.0.2.2")
     (root / "pipeline.local.yaml").write_text(whole)
-    assert set(loader.load(root).pipeline.clusters) == {"local", "m"}
+    assert set(loader.load_config(root).pipeline.clusters) == {"local", "m"}
 
 
 TWINS = """\
@@ -312,10 +312,10 @@ def test_two_clusters_may_not_want_one_container_of_an_engine(root: Path) -> Non
     (root / "pipeline.local.yaml").write_text(TWINS)
     said = r"yaml:6: clusters\.a-b\.nodes\[0\]\.name: its container tandem-a-b-c would be one of the cluster a, too"
     with pytest.raises(ConfigError, match=said) as caught:
-        loader.load(root)
+        loader.load_config(root)
     assert caught.value.hint == "rename the node or a cluster"
     (root / "pipeline.local.yaml").write_text(TWINS.replace("name: c", "name: c, endpoint: tcp://spark-1:2375"))
-    assert set(loader.load(root).pipeline.clusters) == {"local", "a", "a-b"}
+    assert set(loader.load_config(root).pipeline.clusters) == {"local", "a", "a-b"}
 
 
 @pytest.mark.parametrize(
@@ -332,7 +332,7 @@ def test_a_folder_that_is_no_image_is_named(root: Path, made: str, said: str) ->
     (root / made).parent.mkdir()
     (root / made).write_text(IMAGE)
     with pytest.raises(ConfigError, match=said) as caught:
-        loader.load(root)
+        loader.load_config(root)
     assert caught.value.hint
 
 
@@ -343,7 +343,7 @@ def test_a_folder_that_is_reached_through_a_link_is_refused(root: Path, to: str)
     (folder / to).mkdir()
     (folder / "files").symlink_to(to)
     with pytest.raises(ConfigError, match=r"cpu/image\.yaml:5: files: 'files' is reached through a link"):
-        loader.load(root)
+        loader.load_config(root)
 
 
 @pytest.mark.parametrize("second", ["Foo_bar", "foo-bar", "foo.-bar"])
@@ -352,37 +352,37 @@ def test_two_aliases_may_not_be_one_distribution(root: Path, second: str) -> Non
     (root / IN_IMAGE).write_text(IMAGE + "aliases:\n" + alias.format("foo-bar") + alias.format(second))
     said = rf"image\.yaml:8: aliases\[1\]\.name: '{second}' is the same distribution as aliases\[0\]\.name, 'foo-bar'"
     with pytest.raises(ConfigError, match=said):
-        loader.load(root)
+        loader.load_config(root)
     (root / IN_IMAGE).write_text(IMAGE + "aliases:\n" + alias.format("foo-bar") + alias.format("foobar"))
-    assert len(loader.load(root).images["cpu"].aliases) == 2
+    assert len(loader.load_config(root).images["cpu"].aliases) == 2
 
 
 def test_hidden_folders_and_files_beside_images_are_passed_over(root: Path) -> None:
     (root / "dockerfiles" / ".cache").mkdir()
     (root / "dockerfiles" / "README.md").write_text("")
-    assert list(loader.load(root).images) == ["cpu"]
+    assert list(loader.load_config(root).images) == ["cpu"]
 
 
 def test_a_missing_image_says_which_there_are(root: Path) -> None:
     (root / "pipeline.yaml").write_text(PIPELINE.replace("image: cpu", "image: spark"))
     with pytest.raises(ConfigError) as caught:
-        loader.load(root)
+        loader.load_config(root)
     assert caught.value.hint == "folders in dockerfiles/: cpu"
 
 
 def test_what_is_not_utf8_is_named_by_its_line(root: Path) -> None:
     (root / "dockerfiles" / "cpu" / "image.yaml").write_bytes(b"base:\n  debian: \xff\n")
     with pytest.raises(ConfigError, match=r"^dockerfiles/cpu/image\.yaml:2: not UTF-8"):
-        loader.load(root)
+        loader.load_config(root)
 
 
 def test_a_local_file_that_is_a_link_to_nothing_is_not_passed_over(root: Path) -> None:
     (root / "pipeline.local.yaml").symlink_to("elsewhere.yaml")
     with pytest.raises(ConfigError, match=r"^pipeline\.local\.yaml: cannot be read: No such file") as caught:
-        loader.load(root)
+        loader.load_config(root)
     assert caught.value.hint == "it is a link to elsewhere.yaml"
     (root / "elsewhere.yaml").write_text("clusters: {local: {serve: {port: 9000}}}\n")
-    assert loader.load(root).cluster("local").serve.port == 9000
+    assert loader.load_config(root).cluster("local").serve.port == 9000
 
 
 @pytest.mark.parametrize("file", ["pipeline.yaml", "pipeline.local.yaml", IN_IMAGE, "dockerfiles/cpu/Dockerfile"])
@@ -396,7 +396,7 @@ def test_what_is_no_plain_file_is_refused_unread(root: Path, file: str, kind: st
     else:
         (root / file).mkdir()
     with pytest.raises(ConfigError, match=f"^{re.escape(file)}: it is no plain file") as caught:
-        loader.load(root)
+        loader.load_config(root)
     assert caught.value.hint
 
 
@@ -429,7 +429,7 @@ def test_what_may_not_be_read_is_named(root: Path, monkeypatch: pytest.MonkeyPat
     root.chmod(0o755)
     monkeypatch.chdir(root)  # the way to it is root's own
     with closed(root / path), pytest.raises(ConfigError, match=f"^{said}: cannot be read: Permission denied") as caught:
-        loader.load(Path())
+        loader.load_config(Path())
     assert caught.value.hint == "./doitw must be able to read it"
 
 
@@ -437,4 +437,4 @@ def test_what_may_not_be_read_is_named(root: Path, monkeypatch: pytest.MonkeyPat
 def test_a_key_that_is_no_text_is_found_at_its_line(root: Path, key: str) -> None:
     (root / "pipeline.yaml").write_text(PIPELINE.replace('env: {A: "1"}', f"within: 9\n{key}: 1"))
     with pytest.raises(ConfigError, match=r"^pipeline\.yaml:15: \w+"):
-        loader.load(root)
+        loader.load_config(root)

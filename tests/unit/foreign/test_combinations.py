@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import pytest
 
 from pipeline.foreign import combinations, comparison
-from pipeline.foreign.combinations import Combination, Later, Outcome, Tried
-from pipeline.foreign.comparison import Running, Side
-from pipeline.foreign.facts import Inside, Interpreter, Reading
+from pipeline.foreign.combinations import Combination, Feasibility, LaterVllm, ResolveAttempt
+from pipeline.foreign.comparison import RunningRegistry, Side
+from pipeline.foreign.facts import ImageFacts, InstalledDistribution, Interpreter
 
 SITE = "/usr/local/lib/python3.12/dist-packages"
 QWEN = {
@@ -19,12 +19,12 @@ WORKDIR = "/workspace/vllm"
 TOOLS = dict.fromkeys(("git", "curl", "patch", "earlyoom", "uv"), "/usr/bin/it")
 
 
-def inside(name: str, version: str, *requires: str, editable: str = "") -> Inside:
-    return Inside(name=name, version=version, place=SITE, requires=requires, editable=editable)
+def inside(name: str, version: str, *requires: str, editable: str = "") -> InstalledDistribution:
+    return InstalledDistribution(name=name, version=version, place=SITE, requires=requires, editable=editable)
 
 
 def reading(
-    *distributions: Inside,
+    *distributions: InstalledDistribution,
     architectures: Mapping[str, str] = OLD,
     python: str = "3.12.3",
     entrypoint: tuple[str, ...] = (),
@@ -33,9 +33,9 @@ def reading(
     programs: Mapping[str, str] = TOOLS,
     env: Mapping[str, str] | None = None,
     libraries: Mapping[str, str] | None = None,
-) -> Reading:
+) -> ImageFacts:
     minor = python.rpartition(".")[0]
-    return Reading(
+    return ImageFacts(
         digest="sha256:0",
         platform="linux/arm64",
         entrypoint=entrypoint,
@@ -81,7 +81,7 @@ NODE = reading(
 )
 MODEL, CLUSTER = Side("model@sha256:0", HELLOHAL), Side("node@sha256:0", NODE)
 RAY = {
-    name: Tried(requirements=("ray[default]",), added=("aiohttp 3.1", "ray 2.54.1"))
+    name: ResolveAttempt(requirements=("ray[default]",), added=("aiohttp 3.1", "ray 2.54.1"))
     for name in (MODEL.reference, CLUSTER.reference)
 }
 
@@ -90,10 +90,12 @@ def advised(
     model: Side = MODEL,
     cluster: Side = CLUSTER,
     asked: tuple[str, ...] = (),
-    tried: Mapping[str, Tried] = RAY,
-    later: Later | None = None,
+    tried: Mapping[str, ResolveAttempt] = RAY,
+    later: LaterVllm | None = None,
 ) -> dict[str, Combination]:
-    found = combinations.combinations(model, cluster, comparison.wanted(model, cluster, asked), tried, later, WORKDIR)
+    found = combinations.judge_combinations(
+        model, cluster, comparison.wanted_architectures(model, cluster, asked), tried, later, WORKDIR
+    )
     return {one.key: one for one in found}
 
 
@@ -102,37 +104,37 @@ def said(one: Combination) -> str:
 
 
 def test_what_is_wanted_is_what_the_cluster_does_not_list_unless_it_is_named() -> None:
-    assert comparison.wanted(MODEL, CLUSTER, ()) == tuple(QWEN)
-    assert comparison.wanted(MODEL, CLUSTER, ["LlamaForCausalLM"]) == ("LlamaForCausalLM",)
+    assert comparison.wanted_architectures(MODEL, CLUSTER, ()) == tuple(QWEN)
+    assert comparison.wanted_architectures(MODEL, CLUSTER, ["LlamaForCausalLM"]) == ("LlamaForCausalLM",)
 
 
 def test_of_the_seeds_pair_ray_on_top_of_the_models_image_works_alone() -> None:
     found = advised()
-    assert [key for key, one in found.items() if one.outcome is Outcome.WORKS] == ["on-top"]
+    assert [key for key, one in found.items() if one.outcome is Feasibility.WORKS] == ["on-top"]
     assert "adds ray 2.54.1 and 1 more, and nothing inside moves" in said(found["on-top"])
     assert "ENTRYPOINT /app/entrypoint.sh ignores the command" in said(found["on-top"])
-    best = combinations.best(list(found.values()))
+    best = combinations.best_combination(list(found.values()))
     assert best is not None
     assert best.base == "model@sha256:0"
 
 
 def test_what_the_resolver_refuses_does_not_work_and_its_words_are_the_reasons() -> None:
-    refused = {**RAY, MODEL.reference: Tried(refused="ray wants click<8\nclick 9 is inside")}
+    refused = {**RAY, MODEL.reference: ResolveAttempt(refused="ray wants click<8\nclick 9 is inside")}
     found = advised(tried=refused)
-    assert found["on-top"].outcome is Outcome.NO
+    assert found["on-top"].outcome is Feasibility.NO
     assert found["on-top"].says == ("ray wants click<8", "click 9 is inside")
-    assert combinations.best(list(found.values())) is None
+    assert combinations.best_combination(list(found.values())) is None
 
 
 def test_where_the_index_does_not_answer_it_stays_open() -> None:
-    found = advised(tried={**RAY, MODEL.reference: Tried(refused="the index cannot be reached", unknown=True)})
-    assert found["on-top"].outcome is Outcome.OPEN
-    assert combinations.best(list(found.values())) is None
+    found = advised(tried={**RAY, MODEL.reference: ResolveAttempt(refused="the index cannot be reached", unknown=True)})
+    assert found["on-top"].outcome is Feasibility.OPEN
+    assert combinations.best_combination(list(found.values())) is None
 
 
 def test_files_that_are_copied_are_not_registered() -> None:
     found = advised()["files"]
-    assert found.outcome is Outcome.NO
+    assert found.outcome is Feasibility.NO
     assert "models/qwen3_5.py, models/qwen3_5_mtp.py would lie there" in said(found)
     assert f"looks models up in {SITE}/vllm/model_executor/models/registry.py" in said(found)
     assert "vllm 0.14.0rc2 wants transformers>=4.56,<5" in said(found)
@@ -140,8 +142,8 @@ def test_files_that_are_copied_are_not_registered() -> None:
 
 
 def test_newer_transformers_are_against_the_wish_of_the_old_vllm() -> None:
-    found = advised(later=Later("0.19.0", proven=True))["transformers"]
-    assert found.outcome is Outcome.NO
+    found = advised(later=LaterVllm("0.19.0", proven=True))["transformers"]
+    assert found.outcome is Feasibility.NO
     assert "vllm 0.14.0rc2 wants transformers>=4.56,<5, and transformers 5.3.0 of model_from is not that" in said(found)
     assert "the oldest later vLLM that resolves with transformers 5.3.0 is 0.19.0" in said(found)
 
@@ -149,12 +151,12 @@ def test_newer_transformers_are_against_the_wish_of_the_old_vllm() -> None:
 @pytest.mark.parametrize(
     ("later", "words"),
     [
-        (Later("", proven=True), "no later vLLM of the index resolves with transformers 5.3.0"),
-        (Later("", proven=False), "no later vLLM was found"),
-        (Later("0.20.0", proven=False), "a later vLLM that resolves with transformers 5.3.0 is 0.20.0"),
+        (LaterVllm("", proven=True), "no later vLLM of the index resolves with transformers 5.3.0"),
+        (LaterVllm("", proven=False), "no later vLLM was found"),
+        (LaterVllm("0.20.0", proven=False), "a later vLLM that resolves with transformers 5.3.0 is 0.20.0"),
     ],
 )
-def test_no_more_is_said_of_a_later_vllm_than_is_proven(later: Later, words: str) -> None:
+def test_no_more_is_said_of_a_later_vllm_than_is_proven(later: LaterVllm, words: str) -> None:
     assert words in said(advised(later=later)["transformers"])
 
 
@@ -170,7 +172,7 @@ def test_transformers_that_fit_both_do_not_register_a_model() -> None:
 
 def test_a_cleared_entrypoint_does_not_bring_the_script() -> None:
     found = advised()["cleared"]
-    assert found.outcome is Outcome.NO
+    assert found.outcome is Feasibility.NO
     assert "stat ./run-cluster-node.sh: no such file or directory" in said(found)
     assert "WORKDIR /app" in said(found)
     assert "ray: command not found" in said(found)
@@ -181,7 +183,7 @@ def test_where_script_and_ray_are_there_a_cleared_entrypoint_is_not_refused() ->
         VLLM_17, architectures=QWEN, launchers=(f"{WORKDIR}/run-cluster-node.sh",),
         programs={"ray": "/usr/local/bin/ray"},
     ))  # fmt: skip
-    assert advised(model)["cleared"].outcome is Outcome.OPEN
+    assert advised(model)["cleared"].outcome is Feasibility.OPEN
 
 
 def test_a_script_elsewhere_is_not_where_the_launcher_looks() -> None:
@@ -193,7 +195,7 @@ def test_a_script_elsewhere_is_not_where_the_launcher_looks() -> None:
 
 def test_a_newer_vllm_in_place_would_move_torch() -> None:
     found = advised()["in-place"]
-    assert found.outcome is Outcome.NO
+    assert found.outcome is Feasibility.NO
     assert "torch 2.9.1 would have to move: vllm 0.17.1rc1.dev25+g1 wants torch==2.10.0" in said(found)
     assert "transformers 4.57.3 would have to move" in said(found)
     assert "compiled parts were built against torch 2.10.0+cu130" in said(found)
@@ -205,7 +207,7 @@ def test_a_released_vllm_with_the_same_pins_is_not_refused_and_not_promised() ->
     model = Side("model@sha256:0", reading(new, torch, architectures={**OLD, **QWEN}))
     cluster = Side("node@sha256:0", reading(inside("vllm", "0.17.0", "torch==2.10.0"), torch))
     found = advised(model, cluster)["in-place"]
-    assert (found.outcome, found.base) == (Outcome.OPEN, "")
+    assert (found.outcome, found.base) == (Feasibility.OPEN, "")
 
 
 def test_another_python_cannot_run_the_build() -> None:
@@ -215,11 +217,11 @@ def test_another_python_cannot_run_the_build() -> None:
 
 def test_a_cluster_image_that_lists_the_model_needs_nothing_of_the_other() -> None:
     cluster = Side("node@sha256:0", reading(VLLM_14, inside("ray", "2.53.0"), architectures={**OLD, **QWEN}))
-    found = advised(cluster=cluster, asked=tuple(QWEN), tried={**RAY, cluster.reference: Tried()})
-    assert found["cluster-alone"].outcome is Outcome.WORKS
+    found = advised(cluster=cluster, asked=tuple(QWEN), tried={**RAY, cluster.reference: ResolveAttempt()})
+    assert found["cluster-alone"].outcome is Feasibility.WORKS
     assert "all packages are inside already" in said(found["cluster-alone"])
-    assert {found[key].outcome for key in ("files", "transformers", "in-place")} == {Outcome.NEEDLESS}
-    best = combinations.best(list(found.values()))
+    assert {found[key].outcome for key in ("files", "transformers", "in-place")} == {Feasibility.NEEDLESS}
+    best = combinations.best_combination(list(found.values()))
     assert best is not None
     assert best.base == "node@sha256:0"
 
@@ -228,13 +230,13 @@ def test_a_model_without_its_prediction_heads_is_told() -> None:
     main = "Qwen3_5MoeForConditionalGeneration"
     cluster = Side("node@sha256:0", reading(VLLM_14, architectures={main: QWEN[main]}))
     found = advised(cluster=cluster, asked=(main,))["cluster-alone"]
-    assert found.outcome is Outcome.WORKS
+    assert found.outcome is Feasibility.WORKS
     assert f"{main} is listed, but not Qwen3_5MoeMTP" in said(found)
 
 
 def test_an_architecture_that_neither_lists_works_nowhere() -> None:
     found = advised(asked=("NewForCausalLM",))
-    assert combinations.best(list(found.values())) is None
+    assert combinations.best_combination(list(found.values())) is None
     assert "model_from has no entry for NewForCausalLM" in said(found["files"])
     assert "NewForCausalLM: not in the registry" in said(found["on-top"])
 
@@ -244,7 +246,7 @@ def test_a_base_that_bakes_in_a_nodes_address_is_refused() -> None:
         "model@sha256:0", reading(VLLM_17, architectures=QWEN, env={"VLLM_HOST_IP": "10.0.0.1", "PATH": "/usr/bin"})
     )
     found = advised(model)["on-top"]
-    assert found.outcome is Outcome.NO
+    assert found.outcome is Feasibility.NO
     assert "VLLM_HOST_IP=10.0.0.1" in said(found)
 
 
@@ -253,58 +255,62 @@ def test_what_launchers_lack_is_added_or_said() -> None:
         VLLM_17, architectures=QWEN, programs={"uv": "", "pip": "", "earlyoom": "", "git": "/usr/bin/git"},
         libraries={"libibverbs.so.1": "", "librdmacm.so.1": "/usr/lib/x"},
     ))  # fmt: skip
-    assert comparison.requirements(bare, ["ray[default]"]) == ("ray[default]", "uv")
-    assert comparison.requirements(MODEL, ["ray[default]"]) == ("ray[default]",)
-    tried = {**RAY, bare.reference: Tried(requirements=("ray[default]", "uv"), added=("ray 2", "uv 1"))}
+    assert comparison.requirements_to_add(bare, ["ray[default]"]) == ("ray[default]", "uv")
+    assert comparison.requirements_to_add(MODEL, ["ray[default]"]) == ("ray[default]",)
+    tried = {**RAY, bare.reference: ResolveAttempt(requirements=("ray[default]", "uv"), added=("ray 2", "uv 1"))}
     found = advised(bare, tried=tried)["on-top"]
     assert found.without == ("earlyoom", "rdma")
     assert "smoke: {without: [earlyoom, rdma]}" in said(found)
-    assert comparison.without(bare, ["ray[default]"]) == ("earlyoom", "uv", "rdma")
+    assert comparison.missing_tools(bare, ["ray[default]"]) == ("earlyoom", "uv", "rdma")
 
 
 def running(**what: object) -> Side:
-    return Side("model@sha256:0", HELLOHAL, Running(**what))  # type: ignore[arg-type]
+    return Side("model@sha256:0", HELLOHAL, RunningRegistry(**what))  # type: ignore[arg-type]
 
 
 def test_an_architecture_that_lists_but_does_not_import_is_not_used() -> None:
     name = "Qwen3_5MoeMTP"
     side = running(listed=(*OLD, *QWEN), loaded=tuple(QWEN)[:1], fails={name: "ImportError: no x"})
-    assert f"{name}: listed, but does not import: ImportError: no x" in comparison.differences(side)
+    assert f"{name}: listed, but does not import: ImportError: no x" in comparison.registry_differences(side)
     found = advised(side, asked=tuple(QWEN))["on-top"]
-    assert found.outcome is Outcome.NO
+    assert found.outcome is Feasibility.NO
     assert "does not import: ImportError: no x" in said(found)
 
 
 def test_registry_and_run_are_compared_both_ways() -> None:
     side = running(listed=("LlamaForCausalLM", "Extra"), plugins=("PluggedForCausalLM",))
-    assert comparison.differences(side) == [
+    assert comparison.registry_differences(side) == [
         "Qwen3_5MoeForConditionalGeneration, Qwen3_5MoeMTP: in registry.py, but not listed as vLLM runs",
         "Extra: listed as vLLM runs, though no table of registry.py has it",
         "PluggedForCausalLM: registered at run time by a plug-in only",
     ]
-    assert comparison.unusable(side, ["PluggedForCausalLM"]) == []
-    assert comparison.unusable(side, ["Qwen3_5MoeMTP"]) != []
+    assert comparison.reasons_unusable(side, ["PluggedForCausalLM"]) == []
+    assert comparison.reasons_unusable(side, ["Qwen3_5MoeMTP"]) != []
 
 
 def test_what_could_not_be_asked_changes_no_verdict() -> None:
     side = running(error="exec format error")
     assert side.knows == MODEL.knows
-    assert comparison.differences(side) == ["what its registry says as it runs is not known: exec format error"]
+    assert comparison.registry_differences(side) == [
+        "what its registry says as it runs is not known: exec format error"
+    ]
 
 
 def test_the_table_has_each_sides_own() -> None:
-    table = {what: (mine, theirs) for what, mine, theirs in comparison.rows(MODEL, CLUSTER)}
+    table = {what: (mine, theirs) for what, mine, theirs in comparison.comparison_rows(MODEL, CLUSTER)}
     assert table["vLLM"] == ("0.17.1rc1.dev25+g1 (editable in /opt/vllm)", "0.14.0rc2")
     assert table["Ray"] == ("-", "2.53.0")
     assert table["NCCL"] == ("nvidia-nccl-cu13 2.28.9", "-")
     assert table["launcher files"] == ("-", f"{WORKDIR}/run-cluster-node.sh")
     assert table["entrypoint"] == ("/app/entrypoint.sh (swallows commands, or may)", "none")
-    assert comparison.entries(MODEL, CLUSTER, ["Qwen3_5MoeMTP"]) == [("Qwen3_5MoeMTP", QWEN["Qwen3_5MoeMTP"], "-")]
+    assert comparison.registry_entries(MODEL, CLUSTER, ["Qwen3_5MoeMTP"]) == [
+        ("Qwen3_5MoeMTP", QWEN["Qwen3_5MoeMTP"], "-")
+    ]
 
 
 def test_models_with_heads_come_first_and_each_before_its_heads() -> None:
     known = {"A", "Z5ForCausalLM", "Z5MTP", "GlmOcrForConditionalGeneration", "GlmOcrMTPModel"}
-    assert comparison.foremost(sorted(known), known) == [
+    assert comparison.heads_first(sorted(known), known) == [
         "GlmOcrForConditionalGeneration", "GlmOcrMTPModel", "Z5ForCausalLM", "Z5MTP", "A",
     ]  # fmt: skip
 
@@ -313,5 +319,5 @@ def test_a_side_without_a_registry_is_no_reason_to_call_anything_needless() -> N
     cluster = Side("node@sha256:0", reading(VLLM_14, architectures={}))
     found = advised(cluster=cluster)
     for key in ("files", "transformers", "cluster-alone"):
-        assert found[key].outcome is Outcome.NO
+        assert found[key].outcome is Feasibility.NO
         assert "no registry of models was found in vLLM 0.14" in said(found[key])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.foreign.entrypoint import hands_over, script
+from pipeline.foreign.entrypoint import entrypoint_script, hands_over
 
 BASH = "#!/bin/bash\n"
 HANDING = {
@@ -128,8 +128,8 @@ def test_a_script_is_read_behind_wrappers_and_shells() -> None:
 
 
 def test_the_script_of_an_entrypoint_is_named_for_who_reads_the_image() -> None:
-    assert script(["tini", "--", "/entry.sh", "x"]) == "/entry.sh"
-    assert script(["bash", "-e", "/entry.sh"]) == "/entry.sh"
-    assert script(["vllm", "serve"]) == "vllm"
-    assert script(["sh", "-c", "x"]) == ""
-    assert script([]) == ""
+    assert entrypoint_script(["tini", "--", "/entry.sh", "x"]) == "/entry.sh"
+    assert entrypoint_script(["bash", "-e", "/entry.sh"]) == "/entry.sh"
+    assert entrypoint_script(["vllm", "serve"]) == "vllm"
+    assert entrypoint_script(["sh", "-c", "x"]) == ""
+    assert entrypoint_script([]) == ""

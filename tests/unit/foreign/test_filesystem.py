@@ -9,15 +9,15 @@ import pytest
 
 from pipeline.core.errors import TandemError
 from pipeline.foreign import filesystem
-from pipeline.foreign.filesystem import Rule, View
+from pipeline.foreign.filesystem import FilesystemView, KeepRule
 from tests.tinyroot import Hard, Link, Program, Root, tar
 
-TEXTS: tuple[Rule, ...] = ((re.compile(r"\.txt$"), 100),)
+TEXTS: tuple[KeepRule, ...] = ((re.compile(r"\.txt$"), 100),)
 
 
-def view(root: Root, rules: tuple[Rule, ...] = TEXTS, chunk: int = 700) -> View:
+def view(root: Root, rules: tuple[KeepRule, ...] = TEXTS, chunk: int = 700) -> FilesystemView:
     raw = tar(root)
-    return filesystem.view((raw[at : at + chunk] for at in range(0, len(raw), chunk)), rules)
+    return filesystem.read_tar((raw[at : at + chunk] for at in range(0, len(raw), chunk)), rules)
 
 
 def test_every_path_is_there_with_kind_mode_size_and_target() -> None:
@@ -77,11 +77,11 @@ def test_only_what_is_wanted_is_kept_and_of_programs_the_beginning() -> None:
         "script": Program(b"#!/bin/sh\n" + b"y" * 3000),
     }
     sizes = {path: len(node.content) for path, node in view(root).nodes.items()}
-    assert sizes == {"/big.txt": 100, "/data": 0, "/tool": filesystem.HEADER, "/script": 3010}
+    assert sizes == {"/big.txt": 100, "/data": 0, "/tool": filesystem.ELF_HEADER_BYTES, "/script": 3010}
 
 
 def test_a_pattern_is_found_where_the_blocks_of_a_file_meet() -> None:
-    start = b"." * (filesystem.BLOCK - 5)
+    start = b"." * (filesystem.BLOCK_BYTES - 5)
     seen = view({"lib": start + b"version 2.36" + start}, ((re.compile("/lib$"), re.compile(rb"version \d\.\d+")),))
     assert seen.content("/lib") == b"version 2.36"
 
@@ -99,19 +99,19 @@ def test_a_name_that_is_not_utf8_is_kept_byte_by_byte(form: int) -> None:
         for name in ("opt/caf\udce9.txt", f"opt/{'long' * 40}\udce9.txt"):
             into.addfile(tarfile.TarInfo(name))
     assert b"caf\xe9.txt" in raw.getvalue()
-    names = [path.encode("utf-8", "surrogateescape") for path in filesystem.view([raw.getvalue()], TEXTS).nodes]
+    names = [path.encode("utf-8", "surrogateescape") for path in filesystem.read_tar([raw.getvalue()], TEXTS).nodes]
     assert names == [b"/opt/caf\xe9.txt", b"/opt/" + b"long" * 40 + b"\xe9.txt", b"/opt"]
 
 
 def test_a_stream_that_breaks_off_is_a_plain_error() -> None:
     raw = tar({"a.txt": b"x" * 100_000})
     with pytest.raises(TandemError, match="the export of the image cannot be read"):
-        filesystem.view(iter([raw[:5000]]), TEXTS)
+        filesystem.read_tar(iter([raw[:5000]]), TEXTS)
 
 
 def test_a_stream_that_is_no_tar_is_a_plain_error() -> None:
     with pytest.raises(TandemError, match="the export of the image cannot be read"):
-        filesystem.view(iter([b"no tar at all" * 100]), TEXTS)
+        filesystem.read_tar(iter([b"no tar at all" * 100]), TEXTS)
 
 
 def test_what_streams_past_is_counted_and_not_kept() -> None:
@@ -120,7 +120,7 @@ def test_what_streams_past_is_counted_and_not_kept() -> None:
         yield from (head[at : at + (1 << 20)] for at in range(0, len(head), 1 << 20))
 
     counts: list[int] = []
-    seen = filesystem.view(endless(), TEXTS, counts.append)
+    seen = filesystem.read_tar(endless(), TEXTS, counts.append)
     assert counts[-1] > 64 << 20
     assert counts == sorted(counts)
     assert seen.nodes["/model.bin"].content == b""

@@ -6,25 +6,25 @@ import pytest
 
 from pipeline.core.errors import TandemError
 from pipeline.foreign import filesystem, inspection
-from pipeline.foreign.facts import Inside, Reading
-from pipeline.foreign.inspection import Configuration
+from pipeline.foreign.facts import ImageFacts, InstalledDistribution
+from pipeline.foreign.inspection import ImageConfig
 from tests.tinyroot import REGISTRY, Hard, Link, Program, Root, debian, distribution, python, script, tar, venv
 
 PLATFORM = "linux/arm64"
 DIST = "usr/local/lib/python3.11/dist-packages"
 
 
-def read(root: Root, platform: str = PLATFORM, **config: object) -> Reading:
+def read(root: Root, platform: str = PLATFORM, **config: object) -> ImageFacts:
     env = {"PATH": "/usr/local/bin:/usr/bin:/bin", **dict(config.pop("env", {}))}  # type: ignore[call-overload]
-    view = filesystem.view(iter([tar(root)]), inspection.RULES)
-    return inspection.reading(view, Configuration(env=env, **config), "sha256:1", platform)  # type: ignore[arg-type]
+    view = filesystem.read_tar(iter([tar(root)]), inspection.RULES)
+    return inspection.inspect_image(view, ImageConfig(env=env, **config), "sha256:1", platform)  # type: ignore[arg-type]
 
 
 def vllm(folder: str) -> Root:
     return {f"{folder}/vllm/__init__.py": b"", f"{folder}/vllm/model_executor/models/registry.py": REGISTRY}
 
 
-def named(reading: Reading, name: str) -> Inside:
+def named(reading: ImageFacts, name: str) -> InstalledDistribution:
     return next(inside for inside in reading.distributions if inside.name == name)
 
 

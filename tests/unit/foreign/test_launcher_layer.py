@@ -5,8 +5,16 @@ from typing import Any
 
 import pytest
 
-from pipeline.foreign.facts import Inside, Interpreter, Reading
-from pipeline.foreign.launcher_layer import DIST_PACKAGES, LIBRARIES, NEEDED, SCRIPT, SERVE, Launching, layer
+from pipeline.foreign.facts import ImageFacts, InstalledDistribution, Interpreter
+from pipeline.foreign.launcher_layer import (
+    DIST_PACKAGES,
+    NEEDED_PROGRAMS,
+    NODE_SCRIPT,
+    RDMA_LIBRARIES,
+    SERVE_COMMAND,
+    LauncherLayer,
+    plan_layer,
+)
 
 WORKDIR = "/workspace/vllm"
 SYSTEM = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -26,7 +34,7 @@ def interpreter(**changed: Any) -> Interpreter:
     return Interpreter(**{**given, **changed})
 
 
-def reading(**changed: Any) -> Reading:
+def reading(**changed: Any) -> ImageFacts:
     """A base in which nothing is amiss, but for what is changed."""
     given = {
         "digest": "sha256:" + "0" * 64,
@@ -35,15 +43,15 @@ def reading(**changed: Any) -> Reading:
         "env": {"PATH": f"/opt/venv/bin:{SYSTEM}", "HOME": "/root"},
         "glibc": 36,
         "python": interpreter(),
-        "distributions": (Inside(name="vllm", version="0.17.1", place=SITE),),
-        "programs": {name: f"/usr/bin/{name}" for name in (*NEEDED, "python3", "vllm", "pip")},
-        "libraries": {name: f"/usr/lib/{name}" for name in LIBRARIES},
+        "distributions": (InstalledDistribution(name="vllm", version="0.17.1", place=SITE),),
+        "programs": {name: f"/usr/bin/{name}" for name in (*NEEDED_PROGRAMS, "python3", "vllm", "pip")},
+        "libraries": {name: f"/usr/lib/{name}" for name in RDMA_LIBRARIES},
     }
-    return Reading(**{**given, **changed})
+    return ImageFacts(**{**given, **changed})
 
 
-def made(**changed: Any) -> Launching:
-    return layer(reading(**changed), WORKDIR)
+def made(**changed: Any) -> LauncherLayer:
+    return plan_layer(reading(**changed), WORKDIR)
 
 
 def where(links: dict[str, str]) -> dict[str, str]:
@@ -53,14 +61,14 @@ def where(links: dict[str, str]) -> dict[str, str]:
 
 def test_a_base_that_keeps_the_contract_gets_the_script_the_folders_and_no_more() -> None:
     layer = made()
-    assert layer.files == {"workspace/vllm/run-cluster-node.sh": (SCRIPT.read_bytes(), 0o755)}
+    assert layer.files == {"workspace/vllm/run-cluster-node.sh": (NODE_SCRIPT.read_bytes(), 0o755)}
     assert layer.folders == ("workspace", "workspace/vllm")
     assert layer.settings() == [f"WORKDIR {WORKDIR}"]
     assert (layer.notes, layer.lacking, layer.faults) == ((), (), ())
 
 
 def test_the_working_folder_may_be_the_workspace_itself() -> None:
-    other = layer(reading(), "/workspace")
+    other = plan_layer(reading(), "/workspace")
     assert other.folders == ("workspace",)
     assert list(other.files) == ["workspace/run-cluster-node.sh"]
 
@@ -76,14 +84,14 @@ def test_a_script_of_the_base_elsewhere_is_left_alone_and_named() -> None:
 def test_an_entrypoint_that_hands_over_is_kept_with_its_command() -> None:
     layer = made(entrypoint=("/entry.sh",), cmd=("bash",), entrypoint_text='#!/bin/sh\nexec "$@"\n')
     assert (layer.entrypoint, layer.cmd) == (None, None)
-    assert not any(SERVE in path for path in layer.files)
+    assert not any(SERVE_COMMAND in path for path in layer.files)
     assert "kept" in layer.notes[0]
 
 
 def test_an_entrypoint_that_swallows_is_taken_away_and_its_defaults_stay_a_command() -> None:
     layer = made(entrypoint=("vllm", "serve"), cmd=("--model", "it's mine"), workdir="/my app")
-    assert layer.settings()[-2:] == ["ENTRYPOINT []", f'CMD ["{SERVE}"]']
-    content, mode = layer.files[f"usr/local/bin/{SERVE}"]
+    assert layer.settings()[-2:] == ["ENTRYPOINT []", f'CMD ["{SERVE_COMMAND}"]']
+    content, mode = layer.files[f"usr/local/bin/{SERVE_COMMAND}"]
     assert mode == 0o755
     lines = content.decode().splitlines()
     assert lines[0] == "#!/bin/bash"
@@ -101,7 +109,7 @@ def test_an_entrypoint_of_unknown_text_counts_as_one_that_swallows() -> None:
 
 def test_the_command_lies_on_the_path_and_never_where_a_link_may_be() -> None:
     layer = made(entrypoint=("x",), env={"PATH": "/bin:/opt/venv/bin:/usr/bin"})
-    assert f"opt/venv/bin/{SERVE}" in layer.files
+    assert f"opt/venv/bin/{SERVE_COMMAND}" in layer.files
 
 
 @pytest.mark.parametrize(
@@ -137,7 +145,7 @@ def test_the_folder_of_mods_leads_to_the_real_one_by_a_relative_link() -> None:
 
 
 def test_an_editable_install_is_linked_where_its_package_lies() -> None:
-    editable = Inside(name="vllm", version="0.17.1rc1.dev25", place=SITE, editable="/opt/vllm")
+    editable = InstalledDistribution(name="vllm", version="0.17.1rc1.dev25", place=SITE, editable="/opt/vllm")
     assert where(dict(made(distributions=(editable,)).links)) == {DIST_PACKAGES: "/opt/vllm"}
 
 
@@ -151,7 +159,7 @@ def test_a_folder_of_mods_that_is_in_use_gets_a_link_inside() -> None:
 def test_that_the_system_s_own_python_reads_the_folder_of_mods_too_is_noted() -> None:
     site = SITE.replace("3.11", "3.12")
     python = interpreter(program="/usr/bin/python3.12", version="3.12.3", site=site, paths=(site,))
-    vllm = Inside(name="vllm", version="0.17.1", place=site)
+    vllm = InstalledDistribution(name="vllm", version="0.17.1", place=site)
     layer = made(python=python, distributions=(vllm,))
     assert where(dict(layer.links)) == {DIST_PACKAGES: site}
     (note,) = layer.notes
@@ -160,7 +168,7 @@ def test_that_the_system_s_own_python_reads_the_folder_of_mods_too_is_noted() ->
 
 
 def test_no_link_is_made_where_vllm_is_already() -> None:
-    here = Inside(name="vllm", version="1", place=DIST_PACKAGES)
+    here = InstalledDistribution(name="vllm", version="1", place=DIST_PACKAGES)
     layer = made(distributions=(here,), dist_packages=("vllm",), mods_vllm=f"{DIST_PACKAGES}/vllm")
     assert (layer.links, layer.faults) == ({}, ())
     layer = made(dist_packages=("vllm",), mods_vllm=f"{SITE}/vllm")

@@ -3,7 +3,7 @@
 import pytest
 
 from pipeline.core.errors import TandemError
-from pipeline.foreign.model_registry import architectures
+from pipeline.foreign.model_registry import parse_architectures
 
 
 def test_all_tables_that_are_merged_count_and_the_later_wins() -> None:
@@ -15,7 +15,7 @@ _MULTIMODAL_MODELS: dict[str, tuple[str, str]] = {"C": ("c", "C"), "B": ("b", "B
 _UNUSED_MODELS = {"Z": ("z", "Z")}
 _VLLM_MODELS = {**_TEXT_GENERATION_MODELS, **_MULTIMODAL_MODELS, "D": ("d", "D")}
 """
-    assert architectures(source) == {"A": "a:A", "B": "b:B2", "C": "c:C", "D": "d:D"}
+    assert parse_architectures(source) == {"A": "a:A", "B": "b:B2", "C": "c:C", "D": "d:D"}
 
 
 def test_tables_may_grow_after_they_are_made() -> None:
@@ -27,7 +27,7 @@ _VLLM_MODELS.update(_B_MODELS)
 _VLLM_MODELS |= {"C": ("c", "C")}
 _VLLM_MODELS["D"] = ("d", "D")
 """
-    assert architectures(source) == {"A": "a:A", "B": "b:B", "C": "c:C", "D": "d:D"}
+    assert parse_architectures(source) == {"A": "a:A", "B": "b:B", "C": "c:C", "D": "d:D"}
 
 
 def test_entries_of_another_shape_are_left_out() -> None:
@@ -35,21 +35,21 @@ def test_entries_of_another_shape_are_left_out() -> None:
 def name(): return "X"
 _VLLM_MODELS = {"A": ("a", "A"), "B": "0.10", name(): ("x", "X"), "C": (name(), "C"), **name(), 3: ("t", "T")}
 """
-    assert architectures(source) == {"A": "a:A"}
+    assert parse_architectures(source) == {"A": "a:A"}
 
 
 def test_without_the_merged_table_all_tables_of_models_count() -> None:
     source = '_A_MODELS = {"A": ("a", "A")}\n_B_MODELS = {"B": ("b", "B")}\n_OLD = {"C": ("c", "C")}\n'
-    assert architectures(source) == {"A": "a:A", "B": "b:B"}
+    assert parse_architectures(source) == {"A": "a:A", "B": "b:B"}
 
 
 def test_a_registry_of_another_make_is_said_to_be_one() -> None:
     with pytest.raises(TandemError, match="has no _VLLM_MODELS") as error:
-        architectures("MODELS = load()\n")
+        parse_architectures("MODELS = load()\n")
     assert "not known here" in error.value.hint
 
 
 @pytest.mark.parametrize("source", ["def (", "x = \0", "(" * 5000])
 def test_what_is_no_python_is_a_plain_error(source: str) -> None:
     with pytest.raises(TandemError, match="no Python that can be read"):
-        architectures(source)
+        parse_architectures(source)

@@ -2,18 +2,20 @@
 
 import pytest
 
-from pipeline.foreign.facts import Inside
-from pipeline.foreign.pip_check import complaints, new
+from pipeline.foreign.facts import InstalledDistribution
+from pipeline.foreign.pip_check import find_conflicts, new_conflicts
 
 
-def one(name: str, version: str, *requires: str, extras: tuple[str, ...] = ()) -> Inside:
-    return Inside(name=name, version=version, place="/usr/lib/python3/dist-packages", requires=requires, extras=extras)
+def one(name: str, version: str, *requires: str, extras: tuple[str, ...] = ()) -> InstalledDistribution:
+    return InstalledDistribution(
+        name=name, version=version, place="/usr/lib/python3/dist-packages", requires=requires, extras=extras
+    )
 
 
 def of(
-    *inside: Inside, asked: tuple[str, ...] = (), platform: str = "linux/arm64", python: str = "3.12.3"
+    *inside: InstalledDistribution, asked: tuple[str, ...] = (), platform: str = "linux/arm64", python: str = "3.12.3"
 ) -> list[str]:
-    return list(complaints(inside, python=python, platform=platform, asked=asked))
+    return list(find_conflicts(inside, python=python, platform=platform, asked=asked))
 
 
 def test_the_shortcut_of_the_field_is_one_line() -> None:
@@ -90,4 +92,4 @@ def test_of_two_distributions_of_one_name_the_first_counts() -> None:
 
 
 def test_what_the_base_had_itself_is_not_new() -> None:
-    assert new(("a", "b"), ("b", "c")) == ("c",)
+    assert new_conflicts(("a", "b"), ("b", "c")) == ("c",)

@@ -12,8 +12,8 @@ import pytest
 from pipeline.core.errors import TandemError
 from pipeline.core.log import NullLog
 from pipeline.foreign import facts_cache, pull
-from pipeline.foreign.facts import Interpreter, Reading
-from pipeline.foreign.pull import Read, Unavailable, classify
+from pipeline.foreign.facts import ImageFacts, Interpreter
+from pipeline.foreign.pull import ImageScan, ImageUnavailable, registry_error
 
 NAME = "registry.example/team/image:1"
 DIGEST = f"sha256:{'a' * 64}"
@@ -32,7 +32,7 @@ DIGEST = f"sha256:{'a' * 64}"
     ],
 )
 def test_what_stands_between_engine_and_registry_is_no_lack_of_a_login(said: str) -> None:
-    found = classify(NAME, said, 500)
+    found = registry_error(NAME, said, 500)
     assert str(found).startswith(f"{NAME}: registry.example cannot be reached: ")
     assert "docker login" not in found.hint
     assert "proxy is its own" in found.hint
@@ -51,12 +51,12 @@ def test_what_stands_between_engine_and_registry_is_no_lack_of_a_login(said: str
     ],
 )
 def test_a_registry_that_gives_nothing_without_a_login_is_said_with_the_login(said: str, status: int) -> None:
-    assert "docker login registry.example" in classify(NAME, said, status).hint
+    assert "docker login registry.example" in registry_error(NAME, said, status).hint
 
 
 @pytest.mark.parametrize(("said", "status"), [("sorry", 503), ('Get "https://registry.example/v2/": Forbidden', 403)])
 def test_the_engine_s_own_status_tells_it_too(said: str, status: int) -> None:
-    assert "cannot be reached" in str(classify(NAME, said, status))
+    assert "cannot be reached" in str(registry_error(NAME, said, status))
 
 
 class Engine(BaseHTTPRequestHandler):
@@ -105,7 +105,7 @@ def breaking(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     monkeypatch.setenv("DOCKER_HOST", f"tcp://127.0.0.1:{server.server_address[1]}")
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
-    monkeypatch.setattr(pull, "ASKED_WITHIN", 4)
+    monkeypatch.setattr(pull, "REGISTRY_TIMEOUT_S", 4)
     yield
     Engine.done.set()
     server.shutdown()
@@ -114,8 +114,8 @@ def breaking(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
 
 @pytest.mark.usefixtures("breaking")
 def test_a_registry_that_hangs_cannot_be_reached_which_is_no_matter_of_docker_s_settings() -> None:
-    with pytest.raises(Unavailable, match=f"^{NAME}: registry.example cannot be reached: timeout") as caught:
-        pull.resolve(NAME, "linux/arm64", NullLog())
+    with pytest.raises(ImageUnavailable, match=f"^{NAME}: registry.example cannot be reached: timeout") as caught:
+        pull.resolve_digest(NAME, "linux/arm64", NullLog())
     assert "docker load" in caught.value.hint
 
 
@@ -124,18 +124,18 @@ def test_an_engine_that_breaks_off_during_a_pull_is_one_message() -> None:
     with pytest.raises(
         TandemError, match=rf"^the engine broke off while it pulled registry\.example/team/image@{DIGEST}: "
     ):
-        pull.pull(NAME, DIGEST, "linux/arm64", NullLog())
+        pull.pull_image(NAME, DIGEST, "linux/arm64", NullLog())
 
 
 def test_paths_that_are_not_utf8_are_kept_with_a_reading(tmp_path: Path) -> None:
     python = Interpreter(
         path="/usr/bin/python3", program="/usr/bin/python3.12", version="3.12.3", kind="system", site="/s", scripts="/b"
     )
-    read = Read(
-        Reading(digest=DIGEST, platform="linux/arm64", glibc=39, python=python), (b"f opt/caf\xe9.txt", b"d opt")
+    read = ImageScan(
+        ImageFacts(digest=DIGEST, platform="linux/arm64", glibc=39, python=python), (b"f opt/caf\xe9.txt", b"d opt")
     )
-    file = facts_cache.place(tmp_path, DIGEST, "linux/arm64", "reading", ("foreign/pull",))
-    facts_cache.put(file, read)
-    assert facts_cache.get(file, Read) == read
+    file = facts_cache.cache_file(tmp_path, DIGEST, "linux/arm64", "reading", ("foreign/pull",))
+    facts_cache.store(file, read)
+    assert facts_cache.load(file, ImageScan) == read
     file.write_bytes(file.read_bytes()[:-9])
-    assert facts_cache.get(file, Read) is None
+    assert facts_cache.load(file, ImageScan) is None

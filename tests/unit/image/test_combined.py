@@ -13,7 +13,7 @@ from pipeline.config.models import Additions, Alias, Combine, CombinedImage, Ima
 from pipeline.core import tar as archive
 from pipeline.core.errors import ConfigError, TandemError
 from pipeline.core.log import NullLog
-from pipeline.foreign.facts import Inside, Interpreter, Reading
+from pipeline.foreign.facts import ImageFacts, InstalledDistribution, Interpreter
 from pipeline.image import build, own_files, wheels
 from pipeline.lock import combined, lock, lockfile
 from pipeline.lock.lockfile import Lock
@@ -25,7 +25,7 @@ HEX = "0123456789abcdef" * 4
 BASE = "there/model:1"
 SITE = "/opt/venv/lib/python3.12/site-packages"
 IMAGE = CombinedImage(base=ImageBase(image=BASE))
-READING = Reading(
+READING = ImageFacts(
     digest=f"sha256:{HEX}",
     platform="linux/arm64",
     glibc=39,
@@ -39,9 +39,9 @@ READING = Reading(
         paths=(SITE,),
     ),
     distributions=(
-        Inside(name="vllm", version="0.17.1rc1.dev25", place=SITE),
-        Inside(name="click", version="8.1", place=SITE),
-        Inside(name="click", version="7.0", place="/usr/lib/python3/dist-packages"),
+        InstalledDistribution(name="vllm", version="0.17.1rc1.dev25", place=SITE),
+        InstalledDistribution(name="click", version="8.1", place=SITE),
+        InstalledDistribution(name="click", version="7.0", place="/usr/lib/python3/dist-packages"),
     ),
 )
 LOCK = Lock(
@@ -70,7 +70,7 @@ def written(folder: Path, text: str) -> Path:
 
 
 def test_ray_is_what_is_added_unless_something_else_is_said(tmp_path: Path) -> None:
-    image = loader.load(written(tmp_path, f"base: {{image: '{BASE}'}}\n")).images["gb10"]
+    image = loader.load_config(written(tmp_path, f"base: {{image: '{BASE}'}}\n")).images["gb10"]
     assert image == IMAGE
     assert request(image)["requirements"] == ["ray[default]"]
 
@@ -104,21 +104,21 @@ def test_ray_is_what_is_added_unless_something_else_is_said(tmp_path: Path) -> N
 def test_a_mistake_is_named_with_its_place(tmp_path: Path, text: str, said: str | None) -> None:
     root = written(tmp_path, text + "\n")
     if said is None:
-        assert loader.load(root)
+        assert loader.load_config(root)
         return
     with pytest.raises(ConfigError) as caught:
-        loader.load(root)
+        loader.load_config(root)
     assert said in str(caught.value)
 
 
 def test_a_slip_in_the_key_of_another_image_is_no_debian_base(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
-        loader.load(written(tmp_path, "base: {imag: 'a:1'}\n"))
+        loader.load_config(written(tmp_path, "base: {imag: 'a:1'}\n"))
     assert caught.value.hint == "did you mean 'image'?"
 
 
 def test_both_ways_to_make_an_image_are_in_its_schema() -> None:
-    schema: Any = msgspec.json.decode(loader.schemas()["image.json"])
+    schema: Any = msgspec.json.decode(loader.json_schemas()["image.json"])
     assert {one["$ref"] for one in schema["anyOf"]} == {"#/$defs/DebianImage", "#/$defs/CombinedImage"}
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from pipeline.core.errors import ConfigError
-from pipeline.foreign.facts import Inside, Interpreter, Reading
+from pipeline.foreign.facts import ImageFacts, InstalledDistribution, Interpreter
 from pipeline.lock import additions
 from pipeline.lock.resolver import Request, Wheel
 from pipeline.lock.wheel_tags import Target
@@ -11,8 +11,10 @@ from pipeline.lock.wheel_tags import Target
 PYTHON = Interpreter(
     path="vllm", program="/opt/venv/bin/python3.12", version="3.12.3", kind="venv", site="/opt/s", scripts="/opt/bin"
 )
-VLLM = Inside(name="vllm", version="0.17.1", place="/opt/s", requires=("transformers<5", "ray[cgraph]>=2.48"))
-READING = Reading(
+VLLM = InstalledDistribution(
+    name="vllm", version="0.17.1", place="/opt/s", requires=("transformers<5", "ray[cgraph]>=2.48")
+)
+READING = ImageFacts(
     digest="sha256:0",
     platform="linux/arm64",
     glibc=39,
@@ -49,10 +51,10 @@ def test_what_an_addition_makes_inconsistent_is_refused_by_name() -> None:
 
 def test_of_those_inside_who_want_the_same_the_strict_ones_come_first() -> None:
     inside = tuple(
-        Inside(name=f"a{i}", version="1", place="/opt/s", requires=(f"protobuf{spec}",))
+        InstalledDistribution(name=f"a{i}", version="1", place="/opt/s", requires=(f"protobuf{spec}",))
         for i, spec in enumerate((">=3", ">=4", ">=5", "<6"))
     )
-    reading = Reading(digest="", platform="linux/arm64", glibc=39, python=PYTHON, distributions=inside)
+    reading = ImageFacts(digest="", platform="linux/arm64", glibc=39, python=PYTHON, distributions=inside)
     said = additions._because("protobuf", additions._wishes(reading, REQUEST))
     assert said == " (a3 1 wants protobuf<6; a0 1 wants protobuf>=3; a1 1 wants protobuf>=4; 1 more)"
     assert additions._because("six", []) == ""

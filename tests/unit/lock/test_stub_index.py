@@ -3,12 +3,12 @@
 import zipfile
 from pathlib import Path
 
-from pipeline.foreign.facts import Inside
+from pipeline.foreign.facts import InstalledDistribution
 from pipeline.lock import stub_index
 
 
-def one(name: str, version: str, *requires: str, extras: tuple[str, ...] = ()) -> Inside:
-    return Inside(name=name, version=version, place="/opt", requires=requires, extras=extras)
+def one(name: str, version: str, *requires: str, extras: tuple[str, ...] = ()) -> InstalledDistribution:
+    return InstalledDistribution(name=name, version=version, place="/opt", requires=requires, extras=extras)
 
 
 def metadata(file: Path) -> str:

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[3]
 
 def loaded(default: str, image: str) -> Config:
     """The project's configuration, with one cluster of that name and image."""
-    found = loader.load(ROOT)
+    found = loader.load_config(ROOT)
     local = found.pipeline.clusters["local"]
     changed = {name: getattr(local, name) for name in local.__struct_fields__} | {"image": image}
     return replace(found, pipeline=Pipeline(default=default, clusters={default: type(local)(**changed)}))
@@ -69,7 +69,7 @@ def test_in_ci_locks_are_frozen_unless_told_otherwise(
 
 
 def test_every_task_of_the_project_counts_the_function_that_runs_it() -> None:
-    graph = project.graph(loader.load(ROOT))
+    graph = project.graph(loader.load_config(ROOT))
     for name, task in graph.tasks.items():
         own = [code for code in task.inputs.code if code.startswith("pipeline.tasks.")]
         assert len(own) == 1, name
@@ -80,7 +80,7 @@ def test_wheels_claim_the_list_of_their_layers_which_build_reads() -> None:
     text = json.dumps([{"name": name, "sha256": digest, "size": 1} for name, digest in layers.items()])
     digest = hashlib.sha256(text.encode()).hexdigest()
     outputs: Outputs = {"digest": f"sha256:{digest}", "layers": dict(layers), "files": 2, "size": 2}
-    claimed = project.graph(loader.load(ROOT)).tasks["wheels:cpu"].world(outputs)
+    claimed = project.graph(loader.load_config(ROOT)).tasks["wheels:cpu"].world(outputs)
     folder = f"artifacts/wheels/{digest}"
     assert {(str(claim.what["path"]), claim.what["sha256"]) for claim in claimed} == {
         (f"{folder}/{wheels.SUMMARY}", digest),
