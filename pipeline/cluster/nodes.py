@@ -4,14 +4,13 @@ import io
 import tarfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.cluster.plan import ASSIGNED, GO, INSIDE, TOKEN, Plan
 from pipeline.core import tar as archives
-from pipeline.core.errors import HostError, TandemError
 from pipeline.core.log import Log
 from pipeline.host import engine
 from pipeline.host.engine import LABEL
@@ -44,25 +43,11 @@ class Found:
 @contextmanager
 def session(plans: Sequence[Plan]) -> Iterator["Nodes"]:
     """The engines of all nodes, for deeds; their own failures become HostError and TandemError."""
-    from docker.errors import DockerException
-    from requests.exceptions import RequestException
-
-    try:
-        clients = {endpoint: engine.client(endpoint) for endpoint in {plan.endpoint for plan in plans}}
-    except RequestException as error:
-        raise HostError(
-            f"no Docker engine answers: {engine.cause(error)}", hint="./doitw host says what is missing"
-        ) from error
-    try:
+    with ExitStack() as stack:
+        endpoints = {plan.endpoint for plan in plans}
+        clients = {endpoint: stack.enter_context(closing(engine.client(endpoint))) for endpoint in endpoints}
+        stack.enter_context(engine.failures())
         yield Nodes(plans, clients)
-    except DockerException as error:
-        said = getattr(error, "explanation", None) or error
-        raise TandemError(f"the Docker engine refused: {said}") from error
-    except RequestException as error:
-        raise HostError(f"the Docker engine went away: {error}") from error
-    finally:
-        for client in clients.values():
-            client.close()
 
 
 class Nodes:

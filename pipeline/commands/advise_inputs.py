@@ -111,11 +111,7 @@ def _worded(error: TandemError) -> str:
 
 
 def _asked(of: Side, architectures: Sequence[str], log: Log) -> RunningRegistry:
-    from docker.errors import DockerException
-    from requests.exceptions import RequestException
-
-    client = engine.client()
-    try:
+    with engine.session(error=HostError) as client:
         for name in sweep(client, SMOKE):
             log.line(f"removed {name}, left behind by a killed run")
         machine = str(client.info()["Architecture"])
@@ -123,10 +119,6 @@ def _asked(of: Side, architectures: Sequence[str], log: Log) -> RunningRegistry:
         yard = Yard(client, of.reference, of.reading.platform, emulated=emulated)
         with step(log, f"asking the registry of vLLM {of.version}" + (" (emulated)" if emulated else "")):
             return _in_box(yard, of, architectures, log)
-    except (DockerException, RequestException) as error:
-        raise HostError(f"the Docker engine failed: {error}", hint="./doitw host looks at it") from error
-    finally:
-        client.close()
 
 
 def _in_box(yard: Yard, of: Side, architectures: Sequence[str], log: Log) -> RunningRegistry:

@@ -2,8 +2,7 @@
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -13,7 +12,7 @@ from pipeline.cluster.nodes import Found
 from pipeline.config import loader
 from pipeline.config.models import Node
 from pipeline.config.rules import REFERENCE_SUFFIX
-from pipeline.core.errors import ConfigError, HostError, TandemError
+from pipeline.core.errors import ConfigError, TandemError
 from pipeline.host import engine
 from pipeline.host.engine import LABEL
 
@@ -75,23 +74,6 @@ def named(cluster: str | None) -> Meant:
     return Meant(name, nodes, tuple(sorted(engines)), frozenset(every), unknown)
 
 
-@contextmanager
-def connected(endpoint: str, *, within: int = 600) -> Iterator["DockerClient"]:
-    """A client of the endpoint's engine (`within`: s for a call); its failures become HostError and TandemError."""
-    from docker.errors import DockerException
-    from requests.exceptions import RequestException
-
-    client = engine.client(endpoint, within=within)
-    try:
-        yield client
-    except DockerException as error:
-        raise TandemError(f"{endpoint}: {getattr(error, 'explanation', None) or error}") from error
-    except RequestException as error:
-        raise HostError(f"{endpoint}: no Docker engine answers: {engine.cause(error)}") from error
-    finally:
-        client.close()
-
-
 def on_each(meant: Meant, act: Callable[["DockerClient"], list[T]]) -> dict[str, list[T]]:
     """What an act finds or does on each of the cluster's engines, by endpoint.
 
@@ -101,7 +83,7 @@ def on_each(meant: Meant, act: Callable[["DockerClient"], list[T]]) -> dict[str,
     done: dict[str, list[T]] = {}
     for endpoint in meant.engines:
         try:
-            with connected(endpoint) as client:
+            with engine.session(endpoint) as client:
                 done[endpoint] = act(client)
         except TandemError as error:
             if meant.unknown is None:
@@ -138,7 +120,7 @@ def strays(meant: Meant) -> Mapping[str, int]:
     """Clusters that pipeline.yaml does not have, with the number of their containers in this machine's engine."""
     filters = {"label": f"{LABEL}=node"}
     try:
-        with connected("local") as client:
+        with engine.session("local") as client:
             listed = client.api.containers(all=True, filters=filters)
     except TandemError:
         return {}  # where nothing of a cluster runs here, an engine need not be here either

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pipeline.commands.clusters import connected
 from pipeline.commands.gc_images import old_among
 from pipeline.commands.gc_registry import collect, old_manifests, old_shared
 from pipeline.config import loader
@@ -74,7 +73,7 @@ def _look(endpoints: set[str]) -> tuple[dict[str, tuple[Any, Any]], list[str]]:
     notes: list[str] = []
     for endpoint in sorted(endpoints):
         try:
-            with connected(endpoint, within=WITHIN) as client:
+            with engine.session(endpoint, within=WITHIN) as client:
                 there[endpoint] = engine.images(client), client.api.containers(all=True)
         except TandemError as error:
             notes.append(f"{endpoint} is left alone: {error}")

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from pipeline.commands.clusters import connected
 from pipeline.core.errors import TandemError
 from pipeline.graph.garbage import IMAGES, NODES, Item, Kept
 from pipeline.host import engine
@@ -14,7 +13,7 @@ PREFIX = "tandem/"
 
 def old_images(kept: Kept) -> Iterator[Item]:
     """Those of the local engine. Raises HostError if no engine answers."""
-    with connected("local") as client:
+    with engine.session("local") as client:
         return old_among(kept, "local", engine.images(client), client.api.containers(all=True))
 
 
@@ -43,7 +42,7 @@ def _remove(endpoint: str, digest: str, names: list[str] | None) -> None:
     """Take names away from an image, or all with the image itself. Raises HostError, TandemError if it is refused."""
     from docker.errors import APIError, ImageNotFound
 
-    with connected(endpoint) as client:
+    with engine.session(endpoint) as client:
         for name in [digest] if names is None else names:
             try:
                 # Another run may have given the name to a newer image.

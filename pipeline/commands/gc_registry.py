@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from pipeline.commands.clusters import connected
 from pipeline.core.errors import TandemError
 from pipeline.graph.garbage import MANIFESTS, Item, Kept
 from pipeline.host import engine
@@ -60,7 +59,7 @@ def collect(address: str) -> None:
         return
     if (found["Config"]["Labels"] or {}).get(engine.LABEL) != "registry":
         return
-    with connected("local") as client:
+    with engine.session("local") as client:
         code, said = client.containers.get(name).exec_run(list(local.COLLECT))
     if code:
         raise TandemError(f"{name} frees no space: {str(said)[-500:]}")

@@ -9,9 +9,10 @@ from typing import Any, ClassVar
 from pipeline.cluster import nodes as clusters
 from pipeline.cluster.nodes import Found
 from pipeline.commands.base import Looking, Options
-from pipeline.commands.clusters import chosen, connected, named, running
+from pipeline.commands.clusters import chosen, named, running
 from pipeline.core.errors import ConfigError, Exit
 from pipeline.core.suggest import nearest
+from pipeline.host import engine
 
 Place = tuple[str, Found]
 """An endpoint, and a container there."""
@@ -84,7 +85,7 @@ def _follow(there: Sequence[Place]) -> None:
 
 def _show(place: Place, writing: threading.Lock, *, follow: bool) -> None:
     endpoint, found = place
-    with connected(endpoint) as client:
+    with engine.session(endpoint) as client:
         rest = b""
         for chunk in clusters.logs_of(client, found.container, follow=follow):
             *whole, rest = (rest + chunk).split(b"\n")

@@ -18,21 +18,13 @@ from pipeline.core.log import Log, announce, step
 from pipeline.foreign import filesystem, inspection
 from pipeline.foreign.facts import ImageFacts
 from pipeline.foreign.inspection import ImageConfig
-from pipeline.host import docker_config, engine
+from pipeline.host import docker_config, engine, registry_errors
+from pipeline.host.registry_errors import RegistryCause
 
 CONTAINER_KIND = "reader"
 """What our label says of the containers that are made here."""
 CHUNK_BYTES = 1 << 20
 REGISTRY_TIMEOUT_S = 60
-UNREACHABLE_WORDS = (
-    *("no such host", "name resolution", "server misbehaving", "network is unreachable", "no route to host"),
-    *("connection refused", "connection reset", "timeout", "context deadline exceeded", "tls handshake"),
-    *("unexpected eof", ": eof", "bad gateway", "service unavailable"),
-)
-# All that the engine says where its proxy refuses to CONNECT is the reason phrase; a registry's own comes with words.
-PROXY_REFUSAL = re.compile(r"proxyconnect|proxy authentication required|\b(get|head|post) \"[^\"]*\": forbidden\W*$")
-DENIED_WORDS = ("unauthorized", "authentication required", "no basic auth", "denied", "forbidden")
-UNKNOWN_WORDS = ("manifest unknown", "not found", "name unknown", "no such image", "does not exist")
 
 
 class ImageUnavailable(TandemError):
@@ -139,7 +131,7 @@ def repository_of(reference: str) -> str:
 def _ask_registry(reference: str) -> Mapping[str, Any]:
     """What the registry says of an image, through the engine (GET /distribution/{name}/json)."""
     api = engine.client(within=REGISTRY_TIMEOUT_S).api
-    with _engine_errors("it asked a registry", reference), docker_config.read():
+    with _engine_errors("asking a registry", reference), docker_config.read():
         answer: Mapping[str, Any] = api.inspect_distribution(reference)  # type: ignore[no-untyped-call]
     return answer
 
@@ -149,31 +141,27 @@ def registry_error(reference: str, said: str, status: int = 0) -> ImageUnavailab
     host, slash, _ = reference.partition("/")
     own = bool(slash and re.search(r"[.:]|^localhost$", host))
     hub, login = (host, f"`docker login {host}`") if own else ("Docker Hub", "`docker login`")
-    low, why = said.lower(), said.strip().rstrip(".")
-    if "toomanyrequests" in low or "rate limit" in low or status == 429:
-        return ImageUnavailable(f"{reference}: {hub} allows no more pulls for now", hint=f"{login}, or wait")
-    if "http response to https client" in low:
-        return ImageUnavailable(
-            f"{reference}: {hub} speaks http, the engine expects https",
-            hint='add it to "insecure-registries" in the engine\'s daemon.json',
-        )
-    unreachable = ImageUnavailable(
-        f"{reference}: {hub} cannot be reached: {why}",
-        hint="go where it can be reached, or `docker load` the image here; the engine's proxy is its own",
-    )
-    if PROXY_REFUSAL.search(low):
-        return unreachable
-    # A hub hides what it does not show: an image that is unknown and one that wants a login get the same answer.
-    if status in (401, 403) or any(sign in low for sign in DENIED_WORDS):
-        return ImageUnavailable(
-            f"{reference}: {hub} does not give it without a login, or has no such image: {why}",
-            hint=f"{login}, and check the name",
-        )
-    if status == 503 or (status != 404 and any(sign in low for sign in UNREACHABLE_WORDS)):
-        return unreachable
-    if status == 404 or any(sign in low for sign in UNKNOWN_WORDS):
-        return ImageUnavailable(f"{reference}: {hub} has no such image: {why}", hint="check name and tag")
-    return ImageUnavailable(f"{reference}: {hub} does not give it: {why}", hint="see what `docker pull` says")
+    why = said.strip().rstrip(".")
+    match registry_errors.classify(said, status):
+        case RegistryCause.RATE_LIMITED:
+            return ImageUnavailable(f"{reference}: {hub} allows no more pulls for now", hint=f"{login}, or wait")
+        case RegistryCause.PLAIN_HTTP:
+            return ImageUnavailable(f"{reference}: {registry_errors.PLAIN_HTTP}", hint=registry_errors.PLAIN_HTTP_HINT)
+        case RegistryCause.DENIED:
+            # A hub answers the same for an image that it does not have and for one that wants a login.
+            return ImageUnavailable(
+                f"{reference}: {hub} does not give it without a login, or has no such image: {why}",
+                hint=f"{login}, and check the name",
+            )
+        case RegistryCause.UNREACHABLE | RegistryCause.INTERRUPTED:
+            return ImageUnavailable(
+                f"{reference}: {hub} cannot be reached: {why}",
+                hint="go where it can be reached, or `docker load` the image here; the engine's proxy is its own",
+            )
+        case RegistryCause.UNKNOWN_IMAGE:
+            return ImageUnavailable(f"{reference}: {hub} has no such image: {why}", hint="check name and tag")
+        case RegistryCause.SERVER_ERROR | RegistryCause.OTHER:
+            return ImageUnavailable(f"{reference}: {hub} does not give it: {why}", hint="see what `docker pull` says")
 
 
 def _platform_error(reference: str, platform: str, offers: str) -> TandemError:
@@ -253,7 +241,7 @@ def created_container(name: str, platform: str) -> Iterator[tuple[str, ImageConf
 
 def export_files(identity: str) -> Iterator[bytes]:
     """The files of a container as a tar, in chunks. Raises TandemError, Cancelled."""
-    with _engine_errors("it gave the image's files"):
+    with _engine_errors("reading the image's files"):
         for chunk in engine.client().api.export(identity, CHUNK_BYTES):
             if procs.cancelled():
                 raise Cancelled("interrupted")
@@ -263,7 +251,7 @@ def export_files(identity: str) -> Iterator[bytes]:
 def _pull(name: str, platform: str, log: Log) -> None:
     done: dict[str, int] = {}
     total: dict[str, int] = {}
-    with _engine_errors(f"it pulled {name}", name):
+    with _engine_errors(f"pulling {name}", name):
         for event in engine.client().api.pull(name, platform=platform, stream=True, decode=True):
             if procs.cancelled():
                 raise Cancelled("interrupted")
@@ -279,16 +267,18 @@ def _pull(name: str, platform: str, log: Log) -> None:
 
 @contextmanager
 def _engine_errors(work: str, reference: str = "") -> Iterator[None]:
-    """What the SDK raises, as Unavailable where it tells of a registry (of `reference`), else as TandemError."""
-    from docker.errors import APIError, DockerException
-    from requests.exceptions import RequestException, Timeout
-    from urllib3.exceptions import HTTPError
+    """What the SDK raises, as ImageUnavailable where it tells of a registry (of `reference`), else as TandemError."""
+    from docker.errors import APIError
+    from requests.exceptions import Timeout
 
-    try:
-        yield
-    except (DockerException, RequestException, HTTPError) as error:
-        if reference and isinstance(error, APIError):
+    with engine.failures(work, error=TandemError):
+        try:
+            yield
+        except APIError as error:
+            if not reference:
+                raise
             raise registry_error(reference, error.explanation or str(error), error.status_code or 0) from error
-        if reference and isinstance(error, Timeout):
+        except Timeout as error:
+            if not reference:
+                raise
             raise registry_error(reference, "timeout: no answer came") from error
-        raise TandemError(f"the engine broke off while {work}: {error}", hint="try again") from error

@@ -3,7 +3,8 @@
 An endpoint is "local" (what the docker client here talks to) or a Docker host as in `ssh://me@spark-1`.
 """
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 LABEL = "tandem"
 """Every container, network and volume of ours carries a label that starts with this."""
+
+LOOK = "./doitw host says what is missing"
 
 
 def address(endpoint: str) -> str | tuple[str, int]:
@@ -54,7 +57,7 @@ def look(endpoint: str, path: str) -> Any:
     except OSError as error:
         raise HostError(
             f"no Docker engine answers at {_where(endpoint)}: {error.strerror or error}",
-            hint="./doitw host says what is missing",
+            hint=LOOK,
         ) from error
     if answer.status == 404:
         return None
@@ -122,6 +125,43 @@ def remove(container: "Container") -> None:
             container.wait(condition="removed", timeout=60)
 
 
+@contextmanager
+def session(
+    endpoint: str = "local", *, within: int = 600, error: type[TandemError] | None = None
+) -> Iterator["DockerClient"]:
+    """Yields a client of the endpoint's engine, as client() makes it, and closes it at the end of the block.
+
+    What the SDK raises in the block becomes one of our errors, as in failures().
+    """
+    where = "" if endpoint == "local" else endpoint
+    with closing(client(endpoint, within=within)) as opened, failures(where, error=error):
+        yield opened
+
+
+@contextmanager
+def failures(doing: str = "", *, error: type[TandemError] | None = None) -> Iterator[None]:
+    """Turns what the Docker SDK raises in the block into an error whose message begins with `doing`.
+
+    That is `error` if it is given; else TandemError if the engine refuses, and HostError if it stops answering.
+    """
+    from docker.errors import DockerException
+    from requests.exceptions import RequestException
+    from urllib3.exceptions import HTTPError
+
+    try:
+        yield
+    except DockerException as refusal:
+        reason = getattr(refusal, "explanation", None) or refusal
+        raise _failure(doing, str(reason), error or TandemError) from refusal
+    except (RequestException, HTTPError) as lost:
+        raise _failure(doing, cause(lost), error or HostError) from lost
+
+
+def _failure(doing: str, reason: str, error: type[TandemError]) -> TandemError:
+    subject = f"{doing}: the Docker engine" if doing else "the Docker engine"
+    return error(f"{subject} failed: {reason}", hint=LOOK if issubclass(error, HostError) else "")
+
+
 def client(endpoint: str = "local", *, within: int = 600) -> "DockerClient":
     """A client of the Docker SDK for the endpoint; `within` is the time-out of one call in seconds.
 
@@ -129,16 +169,15 @@ def client(endpoint: str = "local", *, within: int = 600) -> "DockerClient":
     """
     import docker
     from docker.errors import DockerException
+    from requests.exceptions import RequestException
 
     docker_config.refuse_unreadable()
     try:
         if endpoint == "local":
             return docker.DockerClient(base_url=docker_host() or f"unix://{SOCKET}", timeout=within)
         return docker.DockerClient(base_url=endpoint, timeout=within, use_ssh_client=True)
-    except (DockerException, ValueError) as error:  # ValueError: a port that is none
-        raise HostError(
-            f"no Docker engine answers at {_where(endpoint)}: {cause(error)}", hint="./doitw host says what is missing"
-        ) from error
+    except (DockerException, RequestException, ValueError) as error:  # ValueError: a port out of range
+        raise HostError(f"no Docker engine answers at {_where(endpoint)}: {cause(error)}", hint=LOOK) from error
 
 
 def _where(endpoint: str) -> str:

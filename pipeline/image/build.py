@@ -103,14 +103,15 @@ def name_base(locked: Lock) -> None:
     By NAME@digest BuildKit would ask a registry for one that was never pushed, or that came by `docker load`. Raises
     TandemError if the engine does not have it.
     """
-    from docker.errors import DockerException
+    from docker.errors import ImageNotFound
 
     repository, _, tag = base_name(locked).rpartition(":")
-    try:
-        engine.client().images.get(locked.base).tag(repository, tag)
-    except DockerException as error:
-        said = f"{locked.base}: the engine does not have it: {error}"
-        raise TandemError(said, hint="build again: it is pulled") from error
+    with engine.session() as client:
+        try:
+            client.images.get(locked.base).tag(repository, tag)
+        except ImageNotFound as error:
+            message = f"the Docker engine does not have {locked.base} any more"
+            raise TandemError(message, hint="build again: it is pulled") from error
 
 
 def refuse_moved(locked: Lock, reading: ImageFacts, made: Mapping[str, Any]) -> None:

@@ -203,7 +203,7 @@ def _as_planned(plan: Plan, seen: Sequence[Seen]) -> bool:
 
 def _start(root: Path, plan: Plan, log: Log) -> None:
     lab = identity(root)
-    with tempfile.TemporaryDirectory(prefix="tandem-lab-") as folder, _refused():
+    with tempfile.TemporaryDirectory(prefix="tandem-lab-") as folder, engine.failures("the lab"):
         scratch = Path(folder)
         machine_image.make(LAB.read(root), scratch, log)
         key = labssh.make_key(labssh.folder(root))
@@ -220,7 +220,7 @@ def _answering(root: Path, ssh: str, registry: str, log: Log) -> tuple[Machine, 
     seen = labengine.machines(lab)
     keys = {one.address: one.labels[labengine.HOST_KEY] for one in seen}
     labssh.write(labssh.folder(root).resolve(), ssh, keys)
-    with _refused(), step(log, "the engines answer over ssh"):
+    with engine.failures("the lab"), step(log, "the engines answer over ssh"):
         client = engine.client()
         labengine.relay(client, lab, seen[0].labels[labengine.IMAGE], registry, log)
         for one in seen:
@@ -254,25 +254,13 @@ def _version(root: Path, one: Seen) -> str:
 
 
 def _clear(root: Path) -> list[str]:
-    with _refused():
+    with engine.failures("the lab"):
         removed = labengine.remove(engine.client(), identity(root))
     there = labssh.folder(root)
     if there.exists():
         shutil.rmtree(there)
         removed.append("keys and configuration of ssh in artifacts/lab")
     return removed
-
-
-@contextmanager
-def _refused() -> Iterator[None]:
-    """What the engine says against a deed, as a failure that can be worded."""
-    from docker.errors import DockerException
-
-    try:
-        yield
-    except DockerException as error:
-        said = getattr(error, "explanation", None) or error
-        raise TandemError(f"the Docker engine refuses a part of the lab: {said}") from error
 
 
 @contextmanager

@@ -1,19 +1,16 @@
 """A smoked image in; registry/name@sha256:… out. Only what the registry lacks is sent."""
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from pipeline.core import procs
 from pipeline.core.errors import Cancelled, TandemError
 from pipeline.core.log import Log
-from pipeline.host import engine
+from pipeline.host import engine, registry_errors
+from pipeline.host.registry_errors import RegistryCause
 from pipeline.registry import api
 
 TRIES = 5
-HEX = re.compile(r"[0-9a-f]{12,}")
-STATUS = re.compile(r"(?<![\w.:/-])[45]\d\d(?![\w.:/-]*\w)")
-"""A status stands alone; a port, a size or a part of a name does not."""
 
 
 class Transient(TandemError):
@@ -56,20 +53,15 @@ def pull(digest: str, platform: str, address: str, repository: str, tag: str, lo
 
     Raises TandemError if the registry has not got it, or if what came is not that digest.
     """
-    from docker.errors import DockerException
-
     if api.head(address, repository, digest) != digest:
         raise TandemError(f"the registry {address} has no {repository}@{digest}")
     log.line(f"pulling {address}/{repository}@{digest} …")
-    client = engine.client()
-    try:
+    with engine.session() as client, engine.failures(f"{address}/{repository}@{digest} cannot be pulled"):
         found = client.images.pull(f"{address}/{repository}", tag=digest, platform=platform)
         if found.id != digest:
             raise TandemError(f"the registry {address} gave {found.id} for {digest}")
         name, _, version = tag.rpartition(":")
         found.tag(name, version)
-    except DockerException as error:
-        raise TandemError(f"{address}/{repository}@{digest} cannot be pulled: {error}") from error
 
 
 def retried(send: Callable[[], None], log: Log) -> None:
@@ -107,37 +99,20 @@ def _once(reference: str, log: Log) -> None:
 
 
 def classify(reference: str, said: str) -> TandemError:
-    """The engine's words about a failed push, as an error that tells whether another try makes sense.
-
-    The engine passes the registry's status on only as text (docker/docs#13915, moby/moby#36823).
-    """
-    # Any three digits may stand in a digest.
-    low = HEX.sub("…", said.lower())
-    status = set(STATUS.findall(low))
-    refused = ("unauthorized", "denied", "authentication required")
-    if status & {"401", "403"} or any(word in low for word in refused):
-        return TandemError(f"{reference}: the registry refuses the push: {said}", hint="log in with `docker login`")
-    if "http response to https client" in low:
-        return TandemError(
-            f"{reference}: the registry speaks http, the engine expects https",
-            hint='add it to "insecure-registries" in the engine\'s daemon.json',
-        )
-    passing = (
-        "connection reset",
-        "unexpected eof",
-        "broken pipe",
-        "blob unknown",
-        "i/o timeout",
-        "unknown blob",
-        "internal server error",
-        "bad gateway",
-        "unavailable",
-    )
-    if status & {"500", "502", "503", "504"} or any(word in low for word in passing):
-        return Transient(f"{reference}: the push failed: {said}")
-    if "connection refused" in low or "no such host" in low:
-        return api.Unreachable(f"{reference}: no registry answers: {said}", hint="`doit registry` starts the local one")
-    return TandemError(f"{reference}: the push failed: {said}")
+    """The engine's words about a failed push, as an error that tells whether another try makes sense."""
+    failed = f"{reference}: the push failed: {said}"
+    match registry_errors.classify(said):
+        case RegistryCause.DENIED:
+            return TandemError(f"{reference}: the registry refuses the push: {said}", hint="log in with `docker login`")
+        case RegistryCause.PLAIN_HTTP:
+            return TandemError(f"{reference}: {registry_errors.PLAIN_HTTP}", hint=registry_errors.PLAIN_HTTP_HINT)
+        case RegistryCause.INTERRUPTED | RegistryCause.SERVER_ERROR:
+            return Transient(failed)
+        case RegistryCause.UNREACHABLE:
+            message = f"{reference}: no registry answers: {said}"
+            return api.Unreachable(message, hint="`./doitw registry` starts the local one")
+        case RegistryCause.RATE_LIMITED | RegistryCause.UNKNOWN_IMAGE | RegistryCause.OTHER:
+            return TandemError(failed)
 
 
 def _prove(pushed: Pushed, tag: str, platform: str) -> None:

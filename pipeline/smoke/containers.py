@@ -177,7 +177,7 @@ class Yard:
     @contextmanager
     def network(self) -> Iterator[str]:
         """A private network without a way out; its name. Raises EngineFailed."""
-        with _engine_told():
+        with engine.failures(error=EngineFailed):
             made = self._client.networks.create(f"tandem-smoke-{uuid4().hex[:8]}", internal=True, labels=self._labels)
             try:
                 yield str(made.name)
@@ -201,7 +201,7 @@ class Yard:
         """
         from docker.errors import APIError
 
-        with _engine_told():
+        with engine.failures(error=EngineFailed):
             container = self._create(role, network, env or {}, entrypoint=entrypoint)
             try:
                 container.put_archive("/", _archive(files or {}))
@@ -232,19 +232,6 @@ class Yard:
         baked = self._client.images.get(self._reference).attrs["Config"].get("Env") or []
         before = [entry.removeprefix("PYTHONPATH=") for entry in baked if entry.startswith("PYTHONPATH=")]
         return {"PYTHONPATH": ":".join([f"{INSIDE}/emulation", *before])}
-
-
-@contextmanager
-def _engine_told() -> Iterator[None]:
-    """Make a failure of the engine one of the box, so that it spoils no other check."""
-    from docker.errors import DockerException
-    from requests.exceptions import RequestException
-
-    try:
-        yield
-    except (DockerException, RequestException) as error:
-        said = getattr(error, "explanation", None) or error
-        raise EngineFailed(f"the Docker engine failed: {said}; `./doitw host` looks at it") from error
 
 
 def _archive(files: Mapping[str, bytes]) -> bytes:

@@ -5,9 +5,8 @@ side by side. No check hides another; all run, then the stage fails with the nam
 """
 
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -71,7 +70,7 @@ def run(
     """
     config = _config_file(image, folder)
     ours = _ours(image_name, image, folder)
-    with _engine() as client:
+    with engine.session(error=HostError) as client:
         for name in sweep(client, SMOKE):
             log.line(f"removed {name}, left behind by a killed run")
         overlay = folder / image.files if image.files else None
@@ -82,21 +81,6 @@ def run(
         announce(log, line)
     _raise_unless_ok(image_name, verdicts, report)
     return Smoked(reference, report)
-
-
-@contextmanager
-def _engine() -> Iterator["DockerClient"]:
-    """A client of the local engine, whose own failures become HostError."""
-    from docker.errors import DockerException
-    from requests.exceptions import RequestException
-
-    client = engine.client()
-    try:
-        yield client
-    except (DockerException, RequestException) as error:
-        raise HostError(f"the Docker engine failed: {error}", hint="./doitw host looks at it") from error
-    finally:
-        client.close()
 
 
 def _config_file(image: Image, folder: Path) -> bytes | None:

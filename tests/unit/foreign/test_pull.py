@@ -122,7 +122,7 @@ def test_a_registry_that_hangs_cannot_be_reached_which_is_no_matter_of_docker_s_
 @pytest.mark.usefixtures("breaking")
 def test_an_engine_that_breaks_off_during_a_pull_is_one_message() -> None:
     with pytest.raises(
-        TandemError, match=rf"^the engine broke off while it pulled registry\.example/team/image@{DIGEST}: "
+        TandemError, match=rf"^pulling registry\.example/team/image@{DIGEST}: the Docker engine failed: "
     ):
         pull.pull_image(NAME, DIGEST, "linux/arm64", NullLog())
 

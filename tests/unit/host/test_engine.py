@@ -10,7 +10,7 @@ from typing import ClassVar
 import pytest
 from docker.errors import NotFound
 
-from pipeline.core.errors import HostError
+from pipeline.core.errors import HostError, TandemError
 from pipeline.host import engine
 
 
@@ -87,6 +87,9 @@ class Engine(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self.answer(404, b'{"message": "no"}')  # whom it shall wait for is gone
 
+    def do_PUT(self) -> None:
+        self.answer(500, b'{"message": "no"}')
+
     def answer(self, status: int, body: bytes) -> None:
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
@@ -128,3 +131,23 @@ def test_a_removal_that_a_busy_engine_goes_on_with_or_that_somebody_else_began_i
     Engine.plan[:] = [404]
     with pytest.raises(NotFound):
         engine.remove(container)
+
+
+@pytest.mark.usefixtures("forgetful")
+def test_what_an_engine_refuses_is_an_error_of_ours_with_its_words() -> None:
+    with pytest.raises(TandemError, match=r"^the Docker engine failed: no$") as caught, engine.session() as client:
+        client.api.put_archive("gone", "/", b"")
+    assert not isinstance(caught.value, HostError)
+    Engine.plan[:] = [404]
+    with (
+        pytest.raises(HostError, match=r"^x: the Docker engine failed: no$"),
+        engine.failures("x", error=HostError),
+    ):
+        engine.client().api.remove_container("gone")
+
+
+@pytest.mark.usefixtures("forgetful")
+def test_an_engine_that_stops_answering_is_an_error_of_the_host() -> None:
+    with pytest.raises(HostError, match=r"^the Docker engine failed: ") as caught, engine.session() as client:
+        client.api.get("http://127.0.0.1:1/")
+    assert "./doitw host" in caught.value.hint
