@@ -15,14 +15,14 @@ from pipeline.image import bytecode, deb, maintainer_files, rootfs
 from pipeline.image.interpreter import interpreter
 from pipeline.image.rootfs import Rootfs
 from pipeline.lock import debs
+from pipeline.lock.contents import DebianLock
 from pipeline.lock.debs import Deb
-from pipeline.lock.lockfile import Lock
 
 STATUS = "var/lib/dpkg/status.d"
 AHEAD = 2  # packages that are decompressed while one is being written
 
 
-def make(lock: Lock, into: Path, log: Log) -> dict[str, str | int]:
+def make(lock: DebianLock, into: Path, log: Log) -> dict[str, str | int]:
     """Write `into`/rootfs.tar, by one rename. Returns its SHA-256, its size in bytes, and the number of packages.
 
     Raises TandemError for a package that cannot be had, is damaged, or brings a file that another one brings.

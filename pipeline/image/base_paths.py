@@ -7,12 +7,12 @@ from typing import Any
 from pipeline.core import store
 from pipeline.core.log import Log
 from pipeline.foreign import facts_cache, pull
-from pipeline.lock.lockfile import Lock
+from pipeline.lock.contents import CombinedLock
 
 LIST = "paths.gz"
 
 
-def make(locked: Lock, root: Path, into: Path, log: Log) -> dict[str, Any]:
+def make(locked: CombinedLock, root: Path, into: Path, log: Log) -> dict[str, Any]:
     """Pull the base of a combined image if it is not there, and write its paths to `into`/paths.gz; see read().
 
     Returns `base` (NAME@sha256:…), `digest`, `paths` (how many), and `sha256` of the list. Raises TandemError,

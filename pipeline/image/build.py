@@ -17,14 +17,14 @@ from pipeline.core import tar
 from pipeline.core.errors import ConfigError, TandemError
 from pipeline.core.log import Log, announce, step
 from pipeline.foreign import launcher_layer as launcher
-from pipeline.foreign.facts import ImageFacts
 from pipeline.foreign.launcher_layer import LauncherLayer
 from pipeline.host import buildkit, engine
 from pipeline.image import base_paths, own_files
 from pipeline.image.interpreter import interpreter
+from pipeline.image.own_files import Below
 from pipeline.image.wheels import SUMMARY
 from pipeline.lock import lockfile
-from pipeline.lock.lockfile import Lock
+from pipeline.lock.contents import CombinedLock, DebianLock, Lock
 
 BASE, LAYERS, SETTINGS = "#: base", "#: layers", "#: settings"
 
@@ -53,8 +53,19 @@ def make(
     context = scratch / "context"
     context.mkdir()
     stage(name, image, locked, parts, context, log)
-    if locked.reading is not None:
-        name_base(locked)
+    match locked:
+        case DebianLock():
+            return _built(name, locked, context, tag, log, cache=cache, recompress=True)
+        case CombinedLock():
+            name_base(locked)
+            built = _built(name, locked, context, tag, log, cache=cache, recompress=False)
+            refuse_moved(locked, built)
+            return built
+
+
+def _built(
+    name: str, locked: Lock, context: Path, tag: str, log: Log, *, cache: bool, recompress: bool
+) -> dict[str, Any]:
     with step(log, f"building {tag}"):
         digest = buildkit.build(
             context,
@@ -64,12 +75,9 @@ def make(
             tag=tag,
             log=log,
             cache=cache,
-            recompress=locked.reading is None,
+            recompress=recompress,
         )
-    made = verified(digest, tag, locked.platform)
-    if locked.reading is not None:
-        refuse_moved(locked, locked.reading, made)
-    return made
+    return verified(digest, tag, locked.platform)
 
 
 def verified(digest: str, tag: str, platform: str) -> dict[str, Any]:
@@ -92,12 +100,12 @@ def verified(digest: str, tag: str, platform: str) -> dict[str, Any]:
     }
 
 
-def base_name(locked: Lock) -> str:
+def base_name(locked: CombinedLock) -> str:
     """The name under which BuildKit finds the base of a combined image."""
     return f"tandem/base:{locked.base.rpartition(':')[2][:12]}"
 
 
-def name_base(locked: Lock) -> None:
+def name_base(locked: CombinedLock) -> None:
     """Give the base of a combined image that name in the engine's store; `doit gc` takes it away.
 
     By NAME@digest BuildKit would ask a registry for one that was never pushed, or that came by `docker load`. Raises
@@ -114,9 +122,9 @@ def name_base(locked: Lock) -> None:
             raise TandemError(message, hint="build again: it is pulled") from error
 
 
-def refuse_moved(locked: Lock, reading: ImageFacts, made: Mapping[str, Any]) -> None:
+def refuse_moved(locked: CombinedLock, made: Mapping[str, Any]) -> None:
     """Raise TandemError unless the image begins with every layer of its base as it was read."""
-    below = list(reading.layers)
+    below = list(locked.reading.layers)
     if not below or made["diff_ids"][: len(below)] != below:
         raise TandemError(
             f"{made['tag']}: it does not begin with the layers of {locked.base} as lockfiles/{locked.name} has them",
@@ -124,88 +132,126 @@ def refuse_moved(locked: Lock, reading: ImageFacts, made: Mapping[str, Any]) -> 
         )
 
 
-def dockerfile(
-    template: Path, image: Image, layers: Sequence[str], base: str = "", launching: LauncherLayer | None = None
-) -> str:
-    """The image's Dockerfile with its marks filled in.
+def dockerfile(template: Path, fillings: Mapping[str, Sequence[str]]) -> str:
+    """Returns a Dockerfile with the lines that take the place of each mark.
 
-    They are the layers of wheels; environment and working folder; and on another image that image.
+    Raises ConfigError if the template cannot be read, or lacks a mark.
     """
     try:
         text = template.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{template}: {error.strerror}") from error
-    env = [f"ENV {key}={launcher.quote_env_value(image.env[key])}" for key in sorted(image.env)]
-    if launching is None:
-        fillings = {
-            SETTINGS: [f"WORKDIR {image.workdir}", *env],
-            LAYERS: [f"ADD --link {layer}.tar /" for layer in layers],
-        }
-    else:
-        # Not linked: a layer that knows nothing of the base would put folders where that one has links.
-        fillings = {
-            BASE: [f"FROM {base}"],
-            SETTINGS: [*launching.settings(), *env],
-            LAYERS: [f"ADD {layer}.tar /" for layer in layers],
-        }
     lines: list[str] = []
+    missing = dict(fillings)
     for line in text.splitlines():
-        lines += fillings.pop(line.strip(), [line])
-    if fillings:
+        lines += missing.pop(line.strip(), [line])
+    if missing:
         raise ConfigError(
-            f"{'/'.join(template.parts[-3:])}: it has no line {' and no line '.join(map(repr, fillings))}",
+            f"{'/'.join(template.parts[-3:])}: it has no line {' and no line '.join(map(repr, missing))}",
             hint="the Dockerfiles that come with Tandem show where the marks stand",
         )
     return "\n".join(lines) + "\n"
 
 
+def debian_fillings(image: Image, layers: Sequence[str]) -> dict[str, list[str]]:
+    """Returns the lines for each mark of the Dockerfile of an image made from Debian packages."""
+    return {
+        SETTINGS: [f"WORKDIR {image.workdir}", *_variables(image)],
+        LAYERS: [f"ADD --link {layer}.tar /" for layer in layers],
+    }
+
+
+def combined_fillings(image: Image, layers: Sequence[str], base: str, launching: LauncherLayer) -> dict[str, list[str]]:
+    """Returns the lines for each mark of the Dockerfile of an image on top of the image `base`."""
+    return {
+        BASE: [f"FROM {base}"],
+        SETTINGS: [*launching.settings(), *_variables(image)],
+        # Not linked: a layer that knows nothing of the base would put folders where that one has links.
+        LAYERS: [f"ADD {layer}.tar /" for layer in layers],
+    }
+
+
+def _variables(image: Image) -> list[str]:
+    return [f"ENV {key}={launcher.quote_env_value(image.env[key])}" for key in sorted(image.env)]
+
+
 def labels(name: str, locked: Lock) -> dict[str, str]:
-    """What the image says of itself: no times, no host names."""
-    base, _, digest = locked.base.partition("@")
+    """Returns the labels of an image: no times, no host names."""
     return {
         "org.opencontainers.image.title": name,
-        "org.opencontainers.image.base.name": base or f"debian:{locked.suite}",
-        **({"org.opencontainers.image.base.digest": digest} if digest else {}),
+        **_base_labels(locked),
         "tandem.lock": "sha256:" + identity(locked),
         "tandem.python": locked.python,
     }
 
 
+def _base_labels(locked: Lock) -> dict[str, str]:
+    key = "org.opencontainers.image.base"
+    match locked:
+        case DebianLock():
+            return {f"{key}.name": f"debian:{locked.suite}"}
+        case CombinedLock():
+            name, _, digest = locked.base.partition("@")
+            return {f"{key}.name": name, f"{key}.digest": digest}
+
+
 def identity(locked: Lock) -> str:
-    """A hash over what a lock pins, as hex."""
+    """Returns a hash over what a lock pins, as hex."""
     # Spelled out by hand: a field added later must not change the digests of images.
-    text = [locked.platform, locked.python, str(locked.epoch), lockfile.columns(locked.debs)]
-    text += [f"{wheel.name} {wheel.version} {wheel.sha256}" for wheel in sorted(locked.wheels)]
-    text += [locked.base] if locked.base else []
+    text = [locked.platform, locked.python, str(locked.epoch)]
+    wheels = [f"{wheel.name} {wheel.version} {wheel.sha256}" for wheel in sorted(locked.wheels)]
+    match locked:
+        case DebianLock():
+            text += [lockfile.columns(locked.debs), *wheels]
+        case CombinedLock():
+            text += [lockfile.columns(()), *wheels, locked.base]
     return hashlib.sha256("\n".join(text).encode()).hexdigest()
 
 
 def stage(name: str, image: Image, locked: Lock, parts: Parts, context: Path, log: Log) -> None:
     """Put every archive and the finished Dockerfile into a build context. Raises as make() does."""
     layers = tuple(layer["name"] for layer in json.loads((parts.wheels / SUMMARY).read_text(encoding="utf-8")))
-    launching, present = None, tar.NOTHING
-    if locked.reading is not None:
-        launching, present = lay(name, image, locked, locked.reading, log), base_paths.read(parts.base)
-        for layer in layers:
-            present |= tar.names(parts.wheels / f"{layer}.tar")
-    text = dockerfile(parts.folder / "Dockerfile", image, layers, base_name(locked), launching)
+    fillings, below = _stage_base(name, image, locked, parts, layers, context, log)
+    text = dockerfile(parts.folder / "Dockerfile", fillings)
     (context / "Dockerfile").write_text(text, encoding="utf-8")
     scratch = context.parent
     python = partial(interpreter, locked, scratch, log)
-    own_files.write(name, image, locked, parts.folder, python, scratch, context / "own.tar", launching, present)
+    own_files.write(name, image, locked, parts.folder, python, scratch, context / "own.tar", below)
     for layer in layers:
         _link(parts.wheels / f"{layer}.tar", context / f"{layer}.tar")
-    if launching is None:
-        tar.write(context / "workdir.tar", {}, locked.epoch, folders=[image.workdir.strip("/")])
-        _link(parts.base, context / "base.tar")
 
 
-def lay(name: str, image: Image, locked: Lock, reading: ImageFacts, log: Log) -> LauncherLayer:
+def _stage_base(
+    name: str, image: Image, locked: Lock, parts: Parts, layers: Sequence[str], context: Path, log: Log
+) -> tuple[dict[str, list[str]], Below]:
+    """Put the root filesystem into the context, if there is one. Returns the Dockerfile's fillings, and what is below.
+
+    Raises ConfigError for a base image on which no layer makes a node.
+    """
+    match locked:
+        case DebianLock():
+            tar.write(context / "workdir.tar", {}, locked.epoch, folders=[image.workdir.strip("/")])
+            _link(parts.base, context / "base.tar")
+            return debian_fillings(image, layers), own_files.NOTHING_BELOW
+        case CombinedLock():
+            launching = lay(name, image, locked, log)
+            fillings = combined_fillings(image, layers, base_name(locked), launching)
+            return fillings, _below(launching, layers, parts)
+
+
+def _below(launching: LauncherLayer, layers: Sequence[str], parts: Parts) -> Below:
+    present = base_paths.read(parts.base)
+    for layer in layers:
+        present |= tar.names(parts.wheels / f"{layer}.tar")
+    return Below(files=launching.files, links=launching.links, folders=launching.folders, present=present)
+
+
+def lay(name: str, image: Image, locked: CombinedLock, log: Log) -> LauncherLayer:
     """What a launcher needs on top of the image that was read, with everything worth knowing told.
 
     Raises ConfigError for what no layer can make good.
     """
-    launching = launcher.plan_layer(reading, image.workdir, [wheel.name for wheel in locked.wheels])
+    launching = launcher.plan_layer(locked.reading, image.workdir, [wheel.name for wheel in locked.wheels])
     for note in launching.notes:
         announce(log, note)
     for lack in launching.lacking:

@@ -14,7 +14,7 @@ from pipeline.core.errors import HostError
 from pipeline.core.log import Log
 from pipeline.image import deb
 from pipeline.lock import debs
-from pipeline.lock.lockfile import Lock
+from pipeline.lock.contents import Lock
 
 LINKERS = {
     "amd64": ("ld-linux-x86-64.so.2", "x86_64-linux-gnu"),

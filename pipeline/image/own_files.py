@@ -4,16 +4,16 @@ import re
 import shutil
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pipeline.config.models import Image
 from pipeline.core import names, tar
 from pipeline.core.errors import ConfigError
-from pipeline.foreign.launcher_layer import LauncherLayer
 from pipeline.image import bytecode, installed_tree
 from pipeline.lock.aliases import check_aliases
-from pipeline.lock.lockfile import Lock
+from pipeline.lock.contents import Lock
 from pipeline.lock.place import Place
 
 # Links of a merged /usr: a folder of that name in a layer would take the link's place.
@@ -21,6 +21,23 @@ MERGED = ("bin", "lib", "lib64", "sbin")
 MOUNTED = ("dev", "proc", "sys")
 TWICE = "no distribution can be there twice: give it another name, or leave it out"
 JUNK = re.compile(r"(^|/)(__pycache__|\.git|\.DS_Store)(/|$)|\.pyc$|~$")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Below:
+    """What the layer of own files lies on, if the image is on top of another image."""
+
+    files: Mapping[str, tuple[bytes, int]] = field(default_factory=dict)
+    """The launcher's files, which image.yaml's own may replace: path below the root → content and mode."""
+    links: Mapping[str, str] = field(default_factory=dict)
+    """The launcher's links, likewise: path below the root → target."""
+    folders: tuple[str, ...] = ()
+    """The folders that are made, if they are not there."""
+    present: Mapping[str, str] = field(default_factory=dict)
+    """The paths of the base image and of the layers of wheels, with their kind; none of them is replaced."""
+
+
+NOTHING_BELOW = Below()
 
 
 def write(
@@ -31,13 +48,11 @@ def write(
     python: Callable[[], Sequence[str]],
     scratch: Path,
     into: Path,
-    launching: LauncherLayer | None = None,
-    present: Mapping[str, str] = tar.NOTHING,
+    below: Below = NOTHING_BELOW,
 ) -> str:
     """Write the archive of an image's own files; `folder` is dockerfiles/<image>. Returns its SHA-256.
 
-    `python` gets the locked interpreter, if there is anything to compile. On another image, `launching` is what a
-    launcher needs (image.yaml's own files win over it), and `present` its paths, none of which may be taken. Raises
+    `python` returns the argv of the locked interpreter; it is called only if there is anything to compile. Raises
     ConfigError that names the key and what it points to.
     """
     check_aliases(name, image, locked)
@@ -45,8 +60,7 @@ def write(
     root, place = scratch / "own", locked.place
     site = root / place.site
     site.mkdir(parents=True)
-    if launching:
-        _launching(launching, root)
+    _lay(below, root)
     if image.files:
         overlay(folder / image.files, root, f"dockerfiles/{name}/image.yaml: files: {image.files}")
     for alias in image.aliases:
@@ -61,28 +75,27 @@ def write(
     members = {
         path.relative_to(root).as_posix(): path for path in root.rglob("*") if path.is_symlink() or path.is_file()
     }
-    folders = launching.folders if launching else ()
-    if tar.taken([f"{folder}/x" for folder in folders], present):
+    if tar.taken([f"{folder}/x" for folder in below.folders], below.present):
         raise ConfigError(
             f"dockerfiles/{name}/image.yaml: workdir: the base has a file at {image.workdir} or above it",
             hint="name a folder, as in /workspace/vllm",
         )
-    laid = {*launching.files, *launching.links} if launching else set()
-    if taken := tar.taken(members.keys() - laid, present):
+    laid = {*below.files, *below.links}
+    if taken := tar.taken(members.keys() - laid, below.present):
         raise ConfigError(
             f"dockerfiles/{name}/image.yaml: files, distributions: it is in the base or among what is added:"
             f" /{', /'.join(taken[:5])}",
             hint="nothing inside may change: give it another name, or use another base",
         )
-    return tar.write(into, members, locked.epoch, folders, present)
+    return tar.write(into, members, locked.epoch, below.folders, below.present)
 
 
-def _launching(launching: LauncherLayer, root: Path) -> None:
-    for path, (content, mode) in launching.files.items():
+def _lay(below: Below, root: Path) -> None:
+    for path, (content, mode) in below.files.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_bytes(content)
         (root / path).chmod(mode)
-    for path, to in launching.links.items():
+    for path, to in below.links.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).symlink_to(to)
 

@@ -19,7 +19,7 @@ from pipeline.image.installed_tree import Distribution
 from pipeline.image.interpreter import interpreter
 from pipeline.image.layers import Layer
 from pipeline.lock import lock, place, resolver
-from pipeline.lock.lockfile import Lock
+from pipeline.lock.contents import CombinedLock, DebianLock, Lock
 from pipeline.lock.place import Place
 
 AT_ONCE = 6000  # files compiled between two signs of life
@@ -66,12 +66,20 @@ def assemble(
     contents = {d.name: members(site, d, compiled, locked.place, locked.python) for d in distributions}
     refuse_present(contents, present, f"dockerfiles/{locked.name}/image.yaml")
     sizes = {name: _size(members) for name, members in contents.items()}
-    plan = layers.plan(sizes) if locked.reading is None else (Layer(ADDED, tuple(sorted(sizes)), sum(sizes.values())),)
+    plan = _plan(locked, sizes)
     for old in into.glob("*.tar"):
         old.unlink()
     with step(log, f"{len(plan)} layers"):
         digests = _write(plan, contents, into, locked.epoch, present)
     return _summary(plan, digests, sum(map(len, contents.values())), into)
+
+
+def _plan(locked: Lock, sizes: Mapping[str, int]) -> tuple[Layer, ...]:
+    match locked:
+        case DebianLock():
+            return layers.plan(sizes)
+        case CombinedLock():
+            return (Layer(ADDED, tuple(sorted(sizes)), sum(sizes.values())),)
 
 
 def fetch(locked: Lock, log: Log) -> dict[str, Path]:

@@ -4,7 +4,7 @@ from pipeline.config.models import Image
 from pipeline.core import names
 from pipeline.core.errors import ConfigError
 from pipeline.core.suggest import nearest
-from pipeline.lock.lockfile import Lock
+from pipeline.lock.contents import Lock
 
 
 def check_aliases(name: str, image: Image, locked: Lock) -> None:

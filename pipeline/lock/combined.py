@@ -11,8 +11,8 @@ from pipeline.foreign import facts_cache, launcher_layer, pull
 from pipeline.foreign.facts import ImageFacts
 from pipeline.lock import additions, debs, pins, resolver
 from pipeline.lock import apt as aptroot
+from pipeline.lock.contents import SUITES, CombinedLock
 from pipeline.lock.debs import Deb
-from pipeline.lock.lockfile import SUITES, Lock
 from pipeline.lock.request import request
 
 BASE = "base"
@@ -20,7 +20,9 @@ BASE = "base"
 OF_WHEELS = ("platform", "requirements", "constraints", "cutoff")
 
 
-def make(name: str, image: CombinedImage, root: Path, old: Lock | None, names: frozenset[str] | None, log: Log) -> Lock:
+def make(
+    name: str, image: CombinedImage, root: Path, old: CombinedLock | None, names: frozenset[str] | None, log: Log
+) -> CombinedLock:
     """The lock that answers the image; `names` are the packages whose pins may move: None for none, empty for all.
 
     `base` among them is the digest behind the base's tag. Raises ConfigError, also for an image.yaml that says what to
@@ -28,7 +30,7 @@ def make(name: str, image: CombinedImage, root: Path, old: Lock | None, names: f
     """
     origin = f"dockerfiles/{name}/image.yaml"
     resolver.readable(origin, image.python.requirements, image.python.constraints)
-    before = old if old and old.reading and not (names is not None and not names) else None
+    before = old if names is None or names else None
     moving = names or frozenset()
     if before and moving - {BASE}:
         pins.refuse_unknown(moving - {BASE}, before, name)
@@ -40,13 +42,12 @@ def make(name: str, image: CombinedImage, root: Path, old: Lock | None, names: f
         wheels, cutoff = before.wheels, before.cutoff
     else:
         wheels, cutoff = pins.wheels(name, image.python, before, moving, fits, log, partial(_additions, reading))
-    return Lock(
+    return CombinedLock(
         name=name,
         request=request(image),
         cutoff=cutoff,
         epoch=before.epoch if before else pins.epoch(cutoff),
         wheels=wheels,
-        debs=(),
         interpreter=_interpreter(reading.python.minor, before, moving, log),
         tools={"uv": resolver.version(), "apt": debs.version()},
         base=base,
@@ -58,7 +59,7 @@ def _additions(reading: ImageFacts, asked: resolver.Request, log: Log) -> tuple[
     return additions.additions(asked, reading, log)
 
 
-def _base(name: str, image: CombinedImage, root: Path, before: Lock | None, log: Log) -> tuple[str, ImageFacts]:
+def _base(name: str, image: CombinedImage, root: Path, before: CombinedLock | None, log: Log) -> tuple[str, ImageFacts]:
     """NAME@digest of the base, and what it holds; read anew only if the digest is another one."""
     origin = f"dockerfiles/{name}/image.yaml"
     if image.base is None:
@@ -67,12 +68,12 @@ def _base(name: str, image: CombinedImage, root: Path, before: Lock | None, log:
             hint=f"`./doitw advise {name}` reads both and writes base",
         )
     asked = image.base.image
-    if before and before.reading and before.request["image"] == asked and before.platform == image.platform:
+    if before and before.request["image"] == asked and before.platform == image.platform:
         return before.base, before.reading
     try:
         digest = pull.resolve_digest(asked, image.platform, log)
         base = f"{pull.repository_of(asked)}@{digest}"
-        if before and before.reading and before.base == base:
+        if before and before.base == base:
             return base, before.reading
         return base, facts_cache.scan_image(asked, digest, image.platform, root, log).reading
     except (Cancelled, HostError):
@@ -81,7 +82,7 @@ def _base(name: str, image: CombinedImage, root: Path, before: Lock | None, log:
         raise TandemError(f"{origin}: base.image: {error}", hint=error.hint) from error
 
 
-def _interpreter(python: str, before: Lock | None, moving: frozenset[str], log: Log) -> tuple[Deb, ...]:
+def _interpreter(python: str, before: CombinedLock | None, moving: frozenset[str], log: Log) -> tuple[Deb, ...]:
     """A Python of that version for whichever machine builds; none if no Debian suite has it."""
     suite = SUITES.get(python)
     if suite is None:

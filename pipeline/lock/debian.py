@@ -10,8 +10,8 @@ from pipeline.core.errors import ConfigError
 from pipeline.core.log import Log
 from pipeline.lock import apt as aptroot
 from pipeline.lock import debs, pins, resolver
+from pipeline.lock.contents import DebianLock
 from pipeline.lock.debs import Deb
-from pipeline.lock.lockfile import Lock
 from pipeline.lock.request import request
 from pipeline.lock.wheel_tags import Target
 
@@ -19,7 +19,7 @@ OF_DEBS = ("platform", "debian", "packages", "python")
 OF_WHEELS = ("platform", "debian", "python", "requirements", "constraints", "cutoff")
 
 
-def make(name: str, image: DebianImage, old: Lock | None, names: frozenset[str] | None, log: Log) -> Lock:
+def make(name: str, image: DebianImage, old: DebianLock | None, names: frozenset[str] | None, log: Log) -> DebianLock:
     """The lock that answers the image; `names` are the packages whose pins may move: None for none, empty for all."""
     asked = request(image)
     everything = names is not None and not names
@@ -37,7 +37,7 @@ def make(name: str, image: DebianImage, old: Lock | None, names: frozenset[str] 
         wheels, cutoff = before.wheels, before.cutoff
     else:
         wheels, cutoff = pins.wheels(name, image.python, before, moving, fits, log)
-    return Lock(
+    return DebianLock(
         name=name,
         request=asked,
         cutoff=cutoff,
@@ -51,7 +51,7 @@ def make(name: str, image: DebianImage, old: Lock | None, names: frozenset[str] 
 
 
 def _debs(
-    name: str, image: DebianImage, before: Lock | None, moving: frozenset[str], log: Log
+    name: str, image: DebianImage, before: DebianLock | None, moving: frozenset[str], log: Log
 ) -> tuple[tuple[Deb, ...], tuple[Deb, ...]]:
     """The image's packages, and a Python of the same suite for whichever machine builds."""
     origin = f"dockerfiles/{name}/image.yaml"

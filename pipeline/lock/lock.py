@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline.config.models import CombinedImage, Image
+from pipeline.config.models import CombinedImage, DebianImage, Image
 from pipeline.core.errors import ConfigError
 from pipeline.core.log import Log
-from pipeline.lock import aliases, combined, debian, lockfile
-from pipeline.lock.lockfile import Lock
-from pipeline.lock.request import files, request
+from pipeline.lock import additions, aliases, combined, debian, lockfile
+from pipeline.lock.contents import CombinedLock, DebianLock, Lock
+from pipeline.lock.request import FILES, file_paths, request
 from pipeline.lock.wheel_tags import Target
 
 __all__ = ["Lock", "answers", "make", "read", "target"]
@@ -25,9 +25,11 @@ def answers(lock: Lock, image: Image) -> bool:
 
 def target(lock: Lock) -> Target:
     """What the lock's wheels must fit."""
-    if lock.reading is not None:
-        return Target(lock.arch, lock.python, lock.reading.glibc)
-    return debian.target(lock.arch, lock.python, lock.debs, lock.name)
+    match lock:
+        case DebianLock():
+            return debian.target(lock.arch, lock.python, lock.debs, lock.name)
+        case CombinedLock():
+            return additions.target(lock.reading)
 
 
 def make(name: str, image: Image, root: Path, mode: str, log: Log) -> Lock:
@@ -55,12 +57,15 @@ def _answering(name: str, image: Image, root: Path, mode: str, log: Log) -> Lock
             f"lockfiles/{name}.lock.json does not answer image.yaml: {differences(old.request, request(image))}",
             hint=f"`TANDEM_LOCK= ./doitw lock:{name}`, then commit lockfiles/",
         )
-    if isinstance(image, CombinedImage):
-        made = combined.make(name, image, root, old, names, log)
-    else:
-        made = debian.make(name, image, old if old and not old.reading else None, names, log)
-    lockfile.write(made, root)
-    return made
+    locked: Lock
+    # A lock of the other kind pins nothing that this one has.
+    match image:
+        case DebianImage():
+            locked = debian.make(name, image, old if isinstance(old, DebianLock) else None, names, log)
+        case CombinedImage():
+            locked = combined.make(name, image, root, old if isinstance(old, CombinedLock) else None, names, log)
+    lockfile.write(locked, root)
+    return locked
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
@@ -88,7 +93,7 @@ def upgraded(mode: str) -> frozenset[str] | None:
 
 def _old(name: str, root: Path, mode: str) -> Lock | None:
     """The lock as it is; None if there is none, or if it is damaged and all pins may move anyway."""
-    if mode != "frozen" and not (root / files(name)["head"]).exists():
+    if mode != "frozen" and not (root / file_paths(name, FILES)["head"]).exists():
         return None
     try:
         return read(name, root)

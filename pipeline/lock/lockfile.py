@@ -12,142 +12,99 @@ import os
 import re
 import tempfile
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from pipeline.core.errors import ConfigError
 from pipeline.foreign.facts import ImageFacts
-from pipeline.lock import place
+from pipeline.lock.contents import CombinedLock, DebianLock, Lock
 from pipeline.lock.debs import Deb
-from pipeline.lock.place import Place
-from pipeline.lock.request import files
+from pipeline.lock.request import FILES, FILES_ON_IMAGE, file_paths
 from pipeline.lock.resolver import Wheel
 
+Kind = TypeVar("Kind", DebianLock, CombinedLock)
 SCHEMA = 1
-SUITES = {"3.11": "bookworm", "3.13": "trixie"}
-"""Which Debian suite has which Python."""
 DEBS = "# package version architecture sha256 size path-below-the-mirror"
 WHEELS = "# Wheels for one platform. Made by `./doitw lock:{name}`; `pip install --require-hashes -r` reads it."
 PIN = re.compile(r"^([a-z0-9][a-z0-9.-]*)==([^\s\\]+)((?:\s*\\\n\s+--hash=sha256:[0-9a-f]{64})+)$", re.MULTILINE)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Lock:
-    """What answers an image's request.
-
-    `epoch` is SOURCE_DATE_EPOCH in seconds; `debs` are the image's, `interpreter` those of a Python for the build
-    machine, for each architecture that it may have. On another image, `base` is that one's NAME@sha256:…, `reading`
-    what it holds, and there are no `debs`; `interpreter` is empty if no Debian suite has that Python.
-    """
-
-    name: str
-    request: dict[str, Any]
-    cutoff: str
-    epoch: int
-    wheels: tuple[Wheel, ...]
-    debs: tuple[Deb, ...]
-    interpreter: tuple[Deb, ...]
-    tools: dict[str, str]
-    base: str = ""
-    reading: ImageFacts | None = None
-
-    @property
-    def platform(self) -> str:
-        """As in linux/arm64."""
-        return str(self.request["platform"])
-
-    @property
-    def arch(self) -> str:
-        """The target's architecture as Debian and Docker call it."""
-        return self.platform.partition("/")[2]
-
-    @property
-    def python(self) -> str:
-        """The version of the image's interpreter, as in 3.13."""
-        return self.reading.python.minor if self.reading else str(self.request["python"])
-
-    @property
-    def suite(self) -> str:
-        """The Debian suite of the base, or of a Python like the base's, as in trixie; empty if there is none."""
-        return SUITES.get(self.python, "") if self.reading else str(self.request["debian"])
-
-    @property
-    def inside(self) -> dict[str, str]:
-        """What the image below brings: normalised name → version."""
-        # The first on the path is what Python imports.
-        return {found.name: found.version for found in reversed(self.reading.distributions)} if self.reading else {}
-
-    @property
-    def versions(self) -> dict[str, str]:
-        """Every distribution that the image shall hold: normalised name → version."""
-        return {**self.inside, **{wheel.name: wheel.version for wheel in self.wheels}}
-
-    @property
-    def place(self) -> Place:
-        """Where the image has its Python packages."""
-        if self.reading is None:
-            return place.debian(self.python)
-        python = self.reading.python
-        site, scripts = python.site.strip("/"), python.scripts.strip("/")
-        return Place(site, scripts.rpartition("/")[0], scripts, python.path)
-
-
 def read(name: str, root: Path) -> Lock:
-    """The lock of an image. Raises ConfigError if there is none, or if a file of it is not as it was written."""
-    paths = files(name)
-    text = {"head": _text(root, paths["head"], name)}
+    """Returns the lock of an image. Raises ConfigError if a file of it is missing or is not as it was written."""
+    path = file_paths(name, FILES)["head"]
+    text = {"head": _text(root, path, name)}
     try:
         head = json.loads(text["head"])
         if head["schema"] != SCHEMA:
             raise ValueError(f"its schema is {head['schema']}, not {SCHEMA}")
-        paths = files(name, on_image="base" in head)
+        paths = file_paths(name, FILES_ON_IMAGE if "base" in head else FILES)
         text |= {part: _text(root, path, name) for part, path in paths.items() if part != "head"}
-        for part, written in head["files"].items():
-            if _sha256(text[part]) != written:
+        for part, sha256 in head["files"].items():
+            if _sha256(text[part]) != sha256:
                 raise ValueError(f"{paths[part]} is not the file that was written with it")
-        return Lock(
-            name=name,
-            request=head["request"],
-            cutoff=head["cutoff"],
-            epoch=head["epoch"],
-            wheels=wheels(text["wheels"], head["wheels"]),
-            debs=debs(text.get("debs", "")),
-            interpreter=debs(text["interpreter"]),
-            tools=head["tools"],
-            base=head.get("base", ""),
-            reading=msgspec.json.decode(text["reading"], type=ImageFacts) if "reading" in text else None,
-        )
+        return _decoded(name, head, text)
     except (KeyError, TypeError, ValueError, msgspec.MsgspecError) as error:
-        raise ConfigError(f"{paths['head']}: {error}", hint=f"restore it, or `./doitw relock {name}`") from error
+        raise ConfigError(f"{path}: {error}", hint=f"restore it, or `./doitw relock {name}`") from error
+
+
+def _decoded(name: str, head: Mapping[str, Any], text: Mapping[str, str]) -> Lock:
+    shared: dict[str, Any] = {
+        "name": name,
+        "request": head["request"],
+        "cutoff": head["cutoff"],
+        "epoch": head["epoch"],
+        "wheels": wheels(text["wheels"], head["wheels"]),
+        "interpreter": debs(text["interpreter"]),
+        "tools": head["tools"],
+    }
+    if "base" in head:
+        reading = msgspec.json.decode(text["reading"], type=ImageFacts)
+        return CombinedLock(**shared, base=head["base"], reading=reading)
+    return DebianLock(**shared, debs=debs(text["debs"]))
+
+
+def read_kind(kind: type[Kind], name: str, root: Path) -> Kind:
+    """Returns the lock of an image whose kind is known. Raises ConfigError as read() does, and for the other kind."""
+    locked = read(name, root)
+    if not isinstance(locked, kind):
+        raise ConfigError(
+            f"{file_paths(name, FILES)['head']}: it locks an image that is made in another way",
+            hint=f"`./doitw relock {name}`",
+        )
+    return locked
 
 
 def write(lock: Lock, root: Path) -> None:
     """Write a lock's files, its head last: a kill in between leaves a lock that says it is not whole."""
-    paths = files(lock.name, on_image=lock.reading is not None)
     text = {"wheels": requirements(lock.name, lock.wheels), "interpreter": columns(lock.interpreter)}
-    if lock.reading is None:
-        text["debs"] = columns(lock.debs)
-    else:
-        text["reading"] = (
-            msgspec.json.format(msgspec.json.encode(lock.reading, order="sorted"), indent=1).decode() + "\n"
-        )
     head = {
-        **({"base": lock.base} if lock.reading else {}),
         "schema": SCHEMA,
         "request": lock.request,
         "cutoff": lock.cutoff,
         "epoch": lock.epoch,
         "tools": lock.tools,
-        "files": {part: _sha256(text[part]) for part in text},
         "wheels": {wheel.sha256: {"file": wheel.file, "size": wheel.size} for wheel in lock.wheels},
     }
-    text["head"] = json.dumps(head, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
-    ready = {part: _beside(root / paths[part], content) for part, content in text.items()}
-    for part, file in ready.items():
-        file.replace(root / paths[part])
+    match lock:
+        case DebianLock():
+            _write_files(lock.name, FILES, head, {**text, "debs": columns(lock.debs)}, root)
+        case CombinedLock():
+            reading = msgspec.json.format(msgspec.json.encode(lock.reading, order="sorted"), indent=1).decode() + "\n"
+            _write_files(lock.name, FILES_ON_IMAGE, {**head, "base": lock.base}, {**text, "reading": reading}, root)
+
+
+def _write_files(
+    name: str, ends: Mapping[str, str], head: Mapping[str, Any], text: Mapping[str, str], root: Path
+) -> None:
+    paths = file_paths(name, ends)
+    files = {part: _sha256(content) for part, content in text.items()}
+    last = json.dumps({**head, "files": files}, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    ready = {paths[part]: _beside(root / paths[part], content) for part, content in text.items()}
+    ready[paths["head"]] = _beside(root / paths["head"], last)
+    for path, file in ready.items():
+        file.replace(root / path)
 
 
 def requirements(name: str, pins: Iterable[Wheel]) -> str:
@@ -194,7 +151,7 @@ def _text(root: Path, path: str, name: str) -> str:
     try:
         return (root / path).read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        if path == files(name)["head"]:
+        if path == file_paths(name, FILES)["head"]:
             hint = f"`TANDEM_LOCK= ./doitw lock:{name}` makes it"
             raise ConfigError(f"{path}: there is no such lock", hint=hint) from error
         said = f"{path}: it belongs to a lock, and is not there"

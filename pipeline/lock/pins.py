@@ -9,7 +9,7 @@ from pipeline.config.models import Additions, Python
 from pipeline.core.errors import ConfigError
 from pipeline.core.log import Log
 from pipeline.lock import resolver as resolve
-from pipeline.lock.lockfile import Lock
+from pipeline.lock.contents import Lock
 from pipeline.lock.resolver import Wheel
 from pipeline.lock.wheel_tags import Target
 
@@ -23,9 +23,8 @@ def same(old: Mapping[str, Any], new: Mapping[str, Any], keys: Sequence[str]) ->
 
 def refuse_unknown(names: frozenset[str], lock: Lock, name: str) -> None:
     """Raise ConfigError if a package whose pin shall move is not in the lock."""
-    known = {wheel.name for wheel in lock.wheels} | {deb.name for deb in lock.debs}
-    for wanted in sorted(names - known):
-        near = difflib.get_close_matches(wanted, known, n=1)
+    for wanted in sorted(names - lock.pinned):
+        near = difflib.get_close_matches(wanted, lock.pinned, n=1)
         hint = f"did you mean {near[0]!r}?" if near else ""
         raise ConfigError(f"lockfiles/{name}.lock.json: no package {wanted!r} is locked", hint=hint)
 

@@ -2,16 +2,25 @@
 that lies.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from pipeline.config.models import CombinedImage, DebianImage, Image
 
-ENDS = {"head": "lock.json", "wheels": "requirements.txt", "interpreter": "interpreter.txt"}
+_SHARED = {"head": "lock.json", "wheels": "requirements.txt", "interpreter": "interpreter.txt"}
+FILES = {**_SHARED, "debs": "debs.txt"}
+"""The files of a lock of an image made from Debian packages: what they hold → the end of their name."""
+FILES_ON_IMAGE = {**_SHARED, "reading": "reading.json"}
+"""The files of a lock of an image on top of another image."""
 
 
 def request(image: Image) -> dict[str, Any]:
     """The request as plain JSON; a lock that holds an equal one answers the image."""
-    return _combined(image) if isinstance(image, CombinedImage) else _debian(image)
+    match image:
+        case DebianImage():
+            return _debian(image)
+        case CombinedImage():
+            return _combined(image)
 
 
 def _debian(image: DebianImage) -> dict[str, Any]:
@@ -36,7 +45,6 @@ def _combined(image: CombinedImage) -> dict[str, Any]:
     }
 
 
-def files(name: str, *, on_image: bool = False) -> dict[str, str]:
-    """The paths of a lock's files below the root, by what they hold."""
-    ends = {**ENDS, **({"reading": "reading.json"} if on_image else {"debs": "debs.txt"})}
+def file_paths(name: str, ends: Mapping[str, str]) -> dict[str, str]:
+    """Returns the paths of a lock's files below the root, by what they hold; `ends` is FILES or FILES_ON_IMAGE."""
     return {part: f"lockfiles/{name}.{end}" for part, end in ends.items()}

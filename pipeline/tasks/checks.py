@@ -50,7 +50,7 @@ def smoke(config: Config, name: str, image: Image) -> Task:
                 "distributions": list(image.distributions),
             },
             tools=(f"emulator {image.platform}",),
-            code=("pipeline.smoke.smoke",),
+            code=("pipeline.smoke.smoke", "pipeline.lock.lockfile:read"),
         ),
         needs=(f"lock:{name}", f"build:{name}"),
         run=run,

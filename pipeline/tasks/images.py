@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from pipeline.config.loader import Config
-from pipeline.config.models import CombinedImage, Image
+from pipeline.config.models import CombinedImage, DebianImage, Image
 from pipeline.core import results
 from pipeline.graph.task import Claim, Inputs, Json, Outputs, Run, Task
 from pipeline.host import engine
-from pipeline.lock.request import files, request
+from pipeline.lock.request import FILES, FILES_ON_IMAGE, file_paths, request
 from pipeline.tasks import checks, claims
 
 COMPILER = "pipeline/probes/bytecode.py"
@@ -19,11 +19,17 @@ NODE_SCRIPT = "dockerfiles/cpu/files/workspace/vllm/run-cluster-node.sh"
 
 def tasks(config: Config, name: str, image: Image) -> Iterator[Task]:
     """lock, base, wheels, build, smoke and push of one image. Stages are imported when they run, not before."""
-    combined = isinstance(image, CombinedImage)
-    yield _lock(config, name, image)
-    yield _underlay(config, name) if combined else _base(config, name)
-    yield _wheels(config, name, combined=combined)
-    yield _build(config, name, image)
+    match image:
+        case DebianImage():
+            yield _lock(config, name, image, FILES)
+            yield _base(config, name)
+            yield _wheels(config, name)
+            yield _build(config, name, image)
+        case CombinedImage():
+            yield _lock(config, name, image, FILES_ON_IMAGE)
+            yield _underlay(config, name)
+            yield _added_wheels(config, name)
+            yield _build(config, name, image, NODE_SCRIPT)
     yield checks.smoke(config, name, image)
     yield _push(config, name, image)
     if image.smoke.launcher:
@@ -35,9 +41,9 @@ def lock_mode() -> str:
     return os.environ.get("TANDEM_LOCK", "frozen" if os.environ.get("CI") else "")
 
 
-def _lock(config: Config, name: str, image: Image) -> Task:
+def _lock(config: Config, name: str, image: Image, files: Mapping[str, str]) -> Task:
     mode = lock_mode()
-    paths = tuple(files(name, on_image=isinstance(image, CombinedImage)).values())
+    paths = tuple(file_paths(name, files).values())
 
     def run(run: Run) -> Outputs:
         from pipeline.core import store
@@ -69,15 +75,16 @@ def _base(config: Config, name: str) -> Task:
     def run(run: Run) -> Outputs:
         from pipeline.image import base
         from pipeline.lock import lockfile
+        from pipeline.lock.contents import DebianLock
 
-        made = base.make(lockfile.read(name, config.root), run.scratch, run.log)
+        made = base.make(lockfile.read_kind(DebianLock, name, config.root), run.scratch, run.log)
         results.keep(run.scratch / "rootfs.tar", _rootfs(config, made), _archive(made))
         return dict(made)
 
     return Task(
         name=f"base:{name}",
         doc=f"the root filesystem of {name}, from its locked Debian packages",
-        inputs=Inputs(files=(COMPILER,), code=("pipeline.image.base",)),
+        inputs=Inputs(files=(COMPILER,), code=("pipeline.image.base", "pipeline.lock.lockfile:read_kind")),
         needs=(f"lock:{name}",),
         run=run,
         world=lambda outputs: kept(config, _rootfs(config, outputs), _archive(outputs)),
@@ -90,8 +97,10 @@ def _underlay(config: Config, name: str) -> Task:
     def run(run: Run) -> Outputs:
         from pipeline.image import base_paths
         from pipeline.lock import lockfile
+        from pipeline.lock.contents import CombinedLock
 
-        made = base_paths.make(lockfile.read(name, config.root), config.root, run.scratch, run.log)
+        locked = lockfile.read_kind(CombinedLock, name, config.root)
+        made = base_paths.make(locked, config.root, run.scratch, run.log)
         results.keep(run.scratch / base_paths.LIST, _paths(config, made), _archive(made))
         return dict(made)
 
@@ -102,7 +111,7 @@ def _underlay(config: Config, name: str) -> Task:
     return Task(
         name=f"base:{name}",
         doc=f"the image below {name}, by digest",
-        inputs=Inputs(code=("pipeline.image.base_paths",)),
+        inputs=Inputs(code=("pipeline.image.base_paths", "pipeline.lock.lockfile:read_kind")),
         needs=(f"lock:{name}",),
         run=run,
         world=world,
@@ -110,28 +119,45 @@ def _underlay(config: Config, name: str) -> Task:
     )
 
 
-def _wheels(config: Config, name: str, *, combined: bool) -> Task:
+def _wheels(config: Config, name: str) -> Task:
+    def run(run: Run) -> Outputs:
+        from pipeline.image import wheels
+        from pipeline.lock import lockfile
+
+        made = wheels.make(lockfile.read(name, config.root), run.scratch / "layers", run.log)
+        results.keep(run.scratch / "layers", _layers(config, made), _archives(made))
+        return dict(made)
+
+    inputs = Inputs(files=(COMPILER,), tools=("uv",), code=("pipeline.image.wheels",))
+    return _wheels_task(config, name, inputs, (f"lock:{name}",), run)
+
+
+def _added_wheels(config: Config, name: str) -> Task:
+    """The wheels on top of another image, none of whose files they replace."""
     below = f"base:{name}"
 
     def run(run: Run) -> Outputs:
-        from pipeline.core import tar
         from pipeline.image import base_paths, wheels
         from pipeline.lock import lockfile
 
-        present = base_paths.read(_paths(config, run.upstream[below])) if combined else tar.NOTHING
+        present = base_paths.read(_paths(config, run.upstream[below]))
         made = wheels.make(lockfile.read(name, config.root), run.scratch / "layers", run.log, present)
         results.keep(run.scratch / "layers", _layers(config, made), _archives(made))
         return dict(made)
 
+    code = ("pipeline.image.wheels", "pipeline.image.base_paths:read")
+    inputs = Inputs(files=(COMPILER,), tools=("uv",), code=code)
+    return _wheels_task(config, name, inputs, (f"lock:{name}", below), run)
+
+
+def _wheels_task(
+    config: Config, name: str, inputs: Inputs, needs: tuple[str, ...], run: Callable[[Run], Outputs]
+) -> Task:
     return Task(
         name=f"wheels:{name}",
         doc=f"the Python packages of {name}, installed for its platform",
-        inputs=Inputs(
-            files=(COMPILER,),
-            tools=("uv",),
-            code=("pipeline.image.wheels", "pipeline.image.base_paths:read"),
-        ),
-        needs=(f"lock:{name}", *((below,) if combined else ())),
+        inputs=inputs,
+        needs=needs,
         run=run,
         world=lambda outputs: kept(config, _layers(config, outputs), _archives(outputs)),
         lazy=True,
@@ -139,16 +165,16 @@ def _wheels(config: Config, name: str, *, combined: bool) -> Task:
     )
 
 
-def _build(config: Config, name: str, image: Image) -> Task:
+def _build(config: Config, name: str, image: Image, *files: str) -> Task:
+    """The task that builds an image; `files` are further files that it reads."""
     folder = f"dockerfiles/{name}"
 
     def run(run: Run) -> Outputs:
         from pipeline.image import build
         from pipeline.lock import lockfile
 
-        below = _paths if isinstance(image, CombinedImage) else _rootfs
         parts = build.Parts(
-            base=below(config, run.upstream[f"base:{name}"]),
+            base=_base_file(config, image, run.upstream[f"base:{name}"]),
             wheels=_layers(config, run.upstream[f"wheels:{name}"]),
             folder=config.root / folder,
         )
@@ -168,7 +194,7 @@ def _build(config: Config, name: str, image: Image) -> Task:
                 COMPILER,
                 f"{folder}/Dockerfile",
                 *(f"{folder}/{below}/**" for below in _folders(image)),
-                *((NODE_SCRIPT,) if isinstance(image, CombinedImage) else ()),
+                *files,
             ),
             params={
                 "platform": image.platform,
@@ -245,6 +271,14 @@ def kept(config: Config, place: Path, files: Mapping[str, str]) -> tuple[Claim, 
     """What a record claims of a result that results.keep() has put there: all of it."""
     below = place.relative_to(config.root).as_posix()
     return tuple(claims.file(f"{below}/{name}" if name else below, digest) for name, digest in files.items())
+
+
+def _base_file(config: Config, image: Image, outputs: Mapping[str, Json]) -> Path:
+    match image:
+        case DebianImage():
+            return _rootfs(config, outputs)
+        case CombinedImage():
+            return _paths(config, outputs)
 
 
 def _rootfs(config: Config, outputs: Mapping[str, Json]) -> Path:

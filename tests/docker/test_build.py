@@ -26,15 +26,15 @@ from pipeline.core.log import NullLog
 from pipeline.host import buildkit, engine
 from pipeline.image import build, wheels
 from pipeline.image.build import Parts
+from pipeline.lock.contents import DebianLock
 from pipeline.lock.debs import Deb
-from pipeline.lock.lockfile import Lock
 from pipeline.lock.resolver import Wheel
 
 EPOCH = 1_700_000_000
 HOST = f"{sys.version_info.major}.{sys.version_info.minor}"
 REQUEST: dict[str, Any] = {"platform": "linux/arm64", "python": HOST, "debian": "trixie"}
 LIBC = Deb("libc6", "2.41-12", "arm64", "0" * 64, 1, "pool/libc6.deb")
-LOCK = Lock(
+LOCK = DebianLock(
     name="tiny", request=REQUEST, cutoff="2026-01-01", epoch=EPOCH, wheels=(), debs=(LIBC,), interpreter=(), tools={}
 )
 IMAGE = DebianImage(
@@ -235,7 +235,7 @@ def _hash(text: str) -> str:
 
 
 @pytest.fixture
-def locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lock:
+def locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DebianLock:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     demo = {"demo/__init__.py": "X = {'a', 'b', 'c'}\n", "demo/bad.py": "def (:\n", "demo/run.py": "def main(): ...\n"}
     points = "[console_scripts]\ndemo = demo.run:main\n"
@@ -244,7 +244,7 @@ def locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lock:
     )
 
 
-def assembled(locked: Lock, tmp_path: Path) -> tuple[Path, dict[str, Any]]:
+def assembled(locked: DebianLock, tmp_path: Path) -> tuple[Path, dict[str, Any]]:
     folder = tmp_path / uuid4().hex
     (folder / "scratch").mkdir(parents=True)
     (folder / "into").mkdir()
@@ -253,7 +253,7 @@ def assembled(locked: Lock, tmp_path: Path) -> tuple[Path, dict[str, Any]]:
     return folder / "into", wheels.assemble(locked, found, python, folder / "scratch", folder / "into", NullLog())
 
 
-def test_wheels_become_layers_with_scripts_records_and_bytecode_for_the_target(locked: Lock, tmp_path: Path) -> None:
+def test_wheels_become_layers_with_scripts_records_and_bytecode(locked: DebianLock, tmp_path: Path) -> None:
     into, made = assembled(locked, tmp_path)
     demo = {path: content for tar in into.glob("*.tar") for path, content in everything(tar).items() if "demo" in path}
     assert demo["usr/local/bin/demo"].startswith(b"#!/usr/bin/python3\n")
@@ -276,7 +276,7 @@ def everything(tar: Path) -> dict[str, bytes]:
         return {m.name: opened.extractfile(m).read() for m in opened if m.isreg()}  # type: ignore[union-attr]
 
 
-def test_wheels_give_the_same_bytes_again_under_another_umask_in_another_folder(locked: Lock, tmp_path: Path) -> None:
+def test_wheels_give_the_same_bytes_under_another_umask_in_another_folder(locked: DebianLock, tmp_path: Path) -> None:
     _, first = assembled(locked, tmp_path)
     before = os.umask(0o077)
     try:
@@ -286,7 +286,7 @@ def test_wheels_give_the_same_bytes_again_under_another_umask_in_another_folder(
     assert first == second
 
 
-def test_a_wheel_whose_bytes_are_not_the_locks_is_not_installed(locked: Lock, tmp_path: Path) -> None:
+def test_a_wheel_whose_bytes_are_not_the_locks_is_not_installed(locked: DebianLock, tmp_path: Path) -> None:
     found = wheels.fetch(locked, NullLog())
     (tmp_path / "forged").write_bytes(found["demo"].read_bytes() + b" ")
     (tmp_path / "scratch").mkdir()

@@ -20,7 +20,7 @@ from pipeline.core.owners import owner
 from pipeline.foreign import pull
 from pipeline.host import containers, engine
 from pipeline.image import base_paths
-from pipeline.lock.lockfile import Lock
+from pipeline.lock.contents import CombinedLock
 from pipeline.lock.service_packages import REGISTRY as LOCKED
 from pipeline.registry import api, local
 from tests import stored
@@ -127,9 +127,9 @@ def test_a_name_in_an_image_that_is_not_utf8_is_listed_byte_by_byte(tmp_path: Pa
     name = f"127.0.0.1:{free_port()}/{NAME}:bytes"
     make(tmp_path, name, dockerfile="FROM scratch\nADD root.tar /\n", push=False)
     digest = pull.resolve_digest(name, PLATFORM, NullLog())
-    locked = Lock(
-        name="x", request={"platform": PLATFORM}, cutoff="", epoch=0, wheels=(), debs=(), interpreter=(), tools={},
-        base=f"{pull.repository_of(name)}@{digest}",
+    locked = CombinedLock(
+        name="x", request={"platform": PLATFORM}, cutoff="", epoch=0, wheels=(), interpreter=(), tools={},
+        base=f"{pull.repository_of(name)}@{digest}", reading=pull.read_image(name, digest, PLATFORM, NullLog()).reading,
     )  # fmt: skip
     for log in (NullLog(), NullLog()):  # read, and taken from what was kept
         made = base_paths.make(locked, tmp_path, tmp_path, log)

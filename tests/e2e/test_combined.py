@@ -14,6 +14,7 @@ from pipeline.cluster import nodes as clusters
 from pipeline.core.log import NullLog
 from pipeline.host import engine
 from pipeline.lock import lockfile
+from pipeline.lock.contents import CombinedLock
 from pipeline.registry import api
 from tests import standins
 from tests.docker.test_reader import make
@@ -109,8 +110,7 @@ def test_two_ranks_over_two_nodes_answer_from_the_combined_image(combined: Proje
 
 
 def test_every_layer_of_the_base_is_as_it_was(combined: Project) -> None:
-    locked = lockfile.read("gb10", combined.root)
-    assert locked.reading is not None
+    locked = lockfile.read_kind(CombinedLock, "gb10", combined.root)
     repository, _, digest = locked.base.partition("/")[2].partition("@")
     base = api.manifest(combined.registry, repository, digest)
     made = api.manifest(combined.registry, "tandem/gb10", combined.record("push:gb10")["digest"])

@@ -11,6 +11,7 @@ import yaml
 from pipeline.core.log import NullLog
 from pipeline.host import engine
 from pipeline.lock import lockfile
+from pipeline.lock.contents import CombinedLock
 from tests.docker import era_image
 from tests.e2e.conftest import Project
 
@@ -88,7 +89,7 @@ def test_a_second_build_gives_the_same_digest(built: Project) -> None:
 
 
 def test_a_pruned_base_is_pulled_again_when_it_is_needed(built: Project) -> None:
-    base = lockfile.read(NAME, built.root).base
+    base = lockfile.read_kind(CombinedLock, NAME, built.root).base
     # By its digest: under all names, the build's own too.
     engine.client().images.remove(base.rpartition("@")[2], force=True)
     assert engine.image("local", base.rpartition("@")[2]) is None
@@ -99,7 +100,9 @@ def test_a_pruned_base_is_pulled_again_when_it_is_needed(built: Project) -> None
 
 def test_a_base_that_only_this_engine_has_can_be_built_on(built: Project) -> None:
     images = engine.client().images
-    images.get(lockfile.read(NAME, built.root).base.rpartition("@")[2]).tag("only-here.invalid/native", "1")
+    images.get(lockfile.read_kind(CombinedLock, NAME, built.root).base.rpartition("@")[2]).tag(
+        "only-here.invalid/native", "1"
+    )
     try:
         _write(built, "here", "only-here.invalid/native:1")
         answer = built.doit("build:here")

@@ -14,7 +14,7 @@ from pipeline.core.errors import TandemError
 from pipeline.core.log import NullLog
 from pipeline.image import base
 from pipeline.lock import lock
-from pipeline.lock.lockfile import Lock
+from pipeline.lock.contents import DebianLock
 
 PACKAGES = ("base-files", "base-passwd", "bash", "ca-certificates", "dash", "libc-bin", "mawk", "python3")
 IMAGE = DebianImage(
@@ -23,18 +23,20 @@ IMAGE = DebianImage(
 
 
 @pytest.fixture(scope="module")
-def locked(tmp_path_factory: pytest.TempPathFactory) -> Lock:
-    return lock.make("tiny", IMAGE, tmp_path_factory.mktemp("root"), "", NullLog())
+def locked(tmp_path_factory: pytest.TempPathFactory) -> DebianLock:
+    made = lock.make("tiny", IMAGE, tmp_path_factory.mktemp("root"), "", NullLog())
+    assert isinstance(made, DebianLock)
+    return made
 
 
 @pytest.fixture(scope="module")
-def rootfs(locked: Lock, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str | int]]:
+def rootfs(locked: DebianLock, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str | int]]:
     folder = tmp_path_factory.mktemp("base")
     return folder / "rootfs.tar", base.make(locked, folder, NullLog())
 
 
 def test_another_umask_time_zone_and_locale_give_the_same_bytes(
-    locked: Lock, rootfs: tuple[Path, dict[str, str | int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    locked: DebianLock, rootfs: tuple[Path, dict[str, str | int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in {"TZ": "Asia/Kolkata", "LC_ALL": "C", "LANG": "", "PYTHONHASHSEED": "5"}.items():
         monkeypatch.setenv(name, value)
@@ -67,7 +69,7 @@ def test_every_module_has_bytecode_for_the_path_it_will_have(rootfs: tuple[Path,
 
 
 def test_scanners_find_every_package_in_the_manner_of_distroless(
-    locked: Lock, rootfs: tuple[Path, dict[str, str | int]]
+    locked: DebianLock, rootfs: tuple[Path, dict[str, str | int]]
 ) -> None:
     with tarfile.open(rootfs[0]) as archive:
         listed = {name for name in archive.getnames() if name.startswith("var/lib/dpkg/status.d/")}
@@ -91,7 +93,7 @@ def test_a_link_that_the_image_needs_leads_somewhere(rootfs: tuple[Path, dict[st
         assert path in members, start
 
 
-def test_a_package_that_nobody_has_any_more_is_named_with_its_remedy(locked: Lock, tmp_path: Path) -> None:
+def test_a_package_that_nobody_has_any_more_is_named_with_its_remedy(locked: DebianLock, tmp_path: Path) -> None:
     lost = [
         dataclasses.replace(deb, version="0.0", sha256="0" * 64, path="pool/main/b/bash/bash_0.0_arm64.deb")
         if deb.name == "bash"

@@ -23,7 +23,7 @@ from pipeline.core.log import NullLog
 from pipeline.host import venv
 from pipeline.image import base, wheels
 from pipeline.lock import lock
-from pipeline.lock.lockfile import Lock
+from pipeline.lock.contents import DebianLock
 from pipeline.lock.resolver import Wheel
 from tests import hostile
 from tests.flow.project import REPOSITORY
@@ -62,9 +62,10 @@ def demo(folder: Path) -> Wheel:
 
 
 @pytest.fixture(scope="module")
-def locked(tmp_path_factory: pytest.TempPathFactory) -> Lock:
+def locked(tmp_path_factory: pytest.TempPathFactory) -> DebianLock:
     folder = tmp_path_factory.mktemp("root")
     found = lock.make("tiny", IMAGE, folder, "", NullLog())
+    assert isinstance(found, DebianLock)
     wheel = demo(folder)
     store.add(folder / wheel.file, wheel.sha256)
     return replace(found, wheels=tuple(sorted((*found.wheels, wheel))))
@@ -87,7 +88,7 @@ def hostility(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_a_hostile_environment_gives_the_same_layers(
-    locked: Lock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    locked: DebianLock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain, odd = tmp_path / "plain", hostile.path(tmp_path)
     plain.mkdir()
@@ -107,7 +108,7 @@ def test_a_hostile_environment_gives_the_same_layers(
     assert any(b"__pycache__/__init__.cpython-313.pyc" in content for content in tars.values())
 
 
-def test_a_locale_that_cannot_spell_a_file_is_an_error_and_no_smaller_image(locked: Lock, tmp_path: Path) -> None:
+def test_a_locale_that_cannot_spell_a_file_is_an_error_and_no_smaller_image(locked: DebianLock, tmp_path: Path) -> None:
     code = (
         "import pickle, sys\nfrom pathlib import Path\nfrom pipeline.core.log import NullLog\n"
         "from pipeline.image import wheels\nlocked = pickle.loads(sys.stdin.buffer.read())\n"

@@ -13,7 +13,7 @@ from pipeline.core.log import NullLog
 from pipeline.lock import apt as aptroot
 from pipeline.lock import debs, lock, resolver, wheel_tags
 from pipeline.lock.apt import Apt
-from pipeline.lock.lockfile import Lock
+from pipeline.lock.contents import DebianLock
 from tests import tinydeb
 
 TARGET = wheel_tags.Target("arm64", "3.13", 41)
@@ -41,17 +41,23 @@ def apt() -> Iterator[Apt]:
         yield private
 
 
+def locked(asked: DebianImage, root: Path, mode: str) -> DebianLock:
+    made = lock.make("tiny", asked, root, mode, NullLog())
+    assert isinstance(made, DebianLock)
+    return made
+
+
 @pytest.fixture(scope="module")
-def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Lock]:
+def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, DebianLock]:
     """A first lock; by its date idna is at 3.7. The host's own apt lists must not change by it."""
     root, lists = tmp_path_factory.mktemp("root"), Path("/var/lib/apt/lists")
     before = {path.name: path.stat().st_mtime_ns for path in lists.iterdir()}
-    made = lock.make("tiny", image("idna", cutoff="2024-06-01"), root, "", NullLog())
+    made = locked(image("idna", cutoff="2024-06-01"), root, "")
     assert {path.name: path.stat().st_mtime_ns for path in lists.iterdir()} == before
     return root, made
 
 
-def versions(made: Lock) -> dict[str, str]:
+def versions(made: DebianLock) -> dict[str, str]:
     return {wheel.name: wheel.version for wheel in made.wheels}
 
 
@@ -97,12 +103,12 @@ def test_a_wheel_of_the_target_is_chosen_with_its_file_and_hash() -> None:
     assert numpy.sha256 in resolver.locate([numpy], TARGET, NullLog())
 
 
-def test_a_lock_holds_an_interpreter_for_both_kinds_of_build_machine(first: tuple[Path, Lock]) -> None:
+def test_a_lock_holds_an_interpreter_for_both_kinds_of_build_machine(first: tuple[Path, DebianLock]) -> None:
     found = {(deb.name, deb.arch) for deb in first[1].interpreter}
     assert {("python3.13-minimal", "amd64"), ("python3.13-minimal", "arm64")} <= found
 
 
-def test_no_recommendations_and_no_hosts_enter_a_lock(first: tuple[Path, Lock]) -> None:
+def test_no_recommendations_and_no_hosts_enter_a_lock(first: tuple[Path, DebianLock]) -> None:
     root, made = first
     assert len(made.debs) < 30
     assert {deb.arch for deb in made.debs} <= {"arm64", "all"}
@@ -111,26 +117,26 @@ def test_no_recommendations_and_no_hosts_enter_a_lock(first: tuple[Path, Lock]) 
     assert not any(source.uri.split("/")[2] in text for source in debs.mirrors("trixie"))
 
 
-def test_a_cutoff_date_decides_versions_and_epoch(first: tuple[Path, Lock]) -> None:
+def test_a_cutoff_date_decides_versions_and_epoch(first: tuple[Path, DebianLock]) -> None:
     assert versions(first[1]) == {"idna": "3.7"}
     assert (first[1].cutoff, first[1].epoch) == ("2024-06-01", 1_717_200_000)
 
 
-def test_relocking_is_a_no_op_when_nothing_moved(first: tuple[Path, Lock]) -> None:
+def test_relocking_is_a_no_op_when_nothing_moved(first: tuple[Path, DebianLock]) -> None:
     root, _ = first
     before = {path.name: path.read_bytes() for path in (root / "lockfiles").iterdir()}
     lock.make("tiny", image("idna", cutoff="2024-06-01"), root, "upgrade", NullLog())
     assert {path.name: path.read_bytes() for path in (root / "lockfiles").iterdir()} == before
 
 
-def test_a_changed_request_moves_no_pin_that_it_need_not(first: tuple[Path, Lock], tmp_path: Path) -> None:
+def test_a_changed_request_moves_no_pin_that_it_need_not(first: tuple[Path, DebianLock], tmp_path: Path) -> None:
     root, old = first
     shutil.copytree(root / "lockfiles", tmp_path / "lockfiles")
-    new = lock.make("tiny", image("idna", "six"), tmp_path, "", NullLog())
+    new = locked(image("idna", "six"), tmp_path, "")
     assert versions(new) == {"idna": "3.7", "six": "1.16.0"}
     assert (new.debs, new.interpreter, new.epoch) == (old.debs, old.interpreter, old.epoch)
     assert lock.read("tiny", tmp_path) == new
-    named = lock.make("tiny", image("idna", "six"), tmp_path, "upgrade:idna", NullLog())
+    named = locked(image("idna", "six"), tmp_path, "upgrade:idna")
     assert versions(named)["idna"] != "3.7"
     assert versions(named)["six"] == "1.16.0"
     assert (named.debs, named.epoch) == (old.debs, old.epoch)

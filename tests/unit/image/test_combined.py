@@ -15,8 +15,9 @@ from pipeline.core.errors import ConfigError, TandemError
 from pipeline.core.log import NullLog
 from pipeline.foreign.facts import ImageFacts, InstalledDistribution, Interpreter
 from pipeline.image import build, own_files, wheels
+from pipeline.image.own_files import Below
 from pipeline.lock import combined, lock, lockfile
-from pipeline.lock.lockfile import Lock
+from pipeline.lock.contents import CombinedLock
 from pipeline.lock.request import request
 from pipeline.lock.resolver import Wheel
 from pipeline.lock.wheel_tags import Target
@@ -44,13 +45,12 @@ READING = ImageFacts(
         InstalledDistribution(name="click", version="7.0", place="/usr/lib/python3/dist-packages"),
     ),
 )
-LOCK = Lock(
+LOCK = CombinedLock(
     name="gb10",
     request=request(IMAGE),
     cutoff="2026-11-01",
     epoch=1_793_491_200,
     wheels=(Wheel("ray", "2.57.1", (f"sha256:{HEX}",), "ray-2.57.1-cp312-cp312-manylinux_2_17_aarch64.whl", 10),),
-    debs=(),
     interpreter=(),
     tools={"uv": "1"},
     base=f"there/model@sha256:{HEX}",
@@ -210,8 +210,9 @@ def test_the_dockerfile_begins_with_the_base_s_digest_and_ends_with_what_launche
     template = Path(__file__).parents[3] / "dockerfiles/gb10/Dockerfile"
     reading = msgspec.structs.replace(READING, entrypoint=("vllm", "serve"), env={"PATH": "/opt/venv/bin:/bin"})
     image = CombinedImage(base=IMAGE.base, env={"A": "1"})
-    launching = build.lay("gb10", image, LOCK, reading, NullLog())
-    lines = build.dockerfile(template, image, ["added"], LOCK.base, launching).splitlines()
+    launching = build.lay("gb10", image, replace(LOCK, reading=reading), NullLog())
+    fillings = build.combined_fillings(image, ["added"], LOCK.base, launching)
+    lines = build.dockerfile(template, fillings).splitlines()
     instructions = [line for line in lines if line and not line.startswith("#")]
     assert instructions[:3] == [f"FROM {LOCK.base}", "ADD added.tar /", "ADD own.tar /"]
     assert "ENTRYPOINT []" in instructions
@@ -222,7 +223,7 @@ def test_the_dockerfile_begins_with_the_base_s_digest_and_ends_with_what_launche
 def test_a_base_with_a_node_s_variables_is_refused_with_the_key() -> None:
     reading = msgspec.structs.replace(READING, env={"NCCL_SOCKET_IFNAME": "eth7"})
     with pytest.raises(ConfigError, match=r"dockerfiles/gb10/image\.yaml: base: the base bakes NCCL_SOCKET_IFNAME"):
-        build.lay("gb10", IMAGE, LOCK, reading, NullLog())
+        build.lay("gb10", IMAGE, replace(LOCK, reading=reading), NullLog())
 
 
 def test_the_labels_name_the_base_and_its_digest() -> None:
@@ -239,8 +240,9 @@ def test_a_file_of_ours_may_not_take_the_place_of_one_of_the_base(tmp_path: Path
     (place / "passwd").touch()
     image = CombinedImage(base=IMAGE.base, files="files")
     into, scratch = tmp_path / "own.tar", tmp_path / "scratch"
+    below = Below(present={"etc/passwd": "f", "etc": "d"})
     with pytest.raises(ConfigError, match="it is in the base or among what is added: /etc/passwd"):
-        own_files.write("gb10", image, LOCK, tmp_path, tuple, scratch, into, None, {"etc/passwd": "f", "etc": "d"})
+        own_files.write("gb10", image, LOCK, tmp_path, tuple, scratch, into, below)
 
 
 def test_an_alias_may_not_stand_for_another_version_of_what_is_inside() -> None:
@@ -275,12 +277,10 @@ def test_no_two_of_ours_may_be_one_distribution(tmp_path: Path, alias: str, besi
 
 def test_a_working_folder_that_is_a_file_of_the_base_is_refused_by_its_key(tmp_path: Path) -> None:
     image = CombinedImage(base=IMAGE.base, workdir="/usr/lib/os-release")
-    launching = build.lay("gb10", image, LOCK, READING, NullLog())
     present = {"usr": "d", "usr/lib": "d", "usr/lib/os-release": "f"}
+    below = Below(folders=build.lay("gb10", image, LOCK, NullLog()).folders, present=present)
     with pytest.raises(ConfigError, match="workdir: the base has a file at /usr/lib/os-release"):
-        own_files.write(
-            "gb10", image, LOCK, tmp_path, tuple, tmp_path / "scratch", tmp_path / "own.tar", launching, present
-        )
+        own_files.write("gb10", image, LOCK, tmp_path, tuple, tmp_path / "scratch", tmp_path / "own.tar", below)
 
 
 def test_additions_are_ray_with_its_dashboard() -> None:

@@ -12,14 +12,14 @@ from pipeline.core.log import NullLog
 from pipeline.image import wheels
 from pipeline.image.installed_tree import Distribution
 from pipeline.lock import place
+from pipeline.lock.contents import DebianLock
 from pipeline.lock.debs import Deb
-from pipeline.lock.lockfile import Lock
 from pipeline.lock.resolver import Wheel
 
 SITE = "usr/local/lib/python3.13/dist-packages"
 REQUEST: dict[str, Any] = {"platform": "linux/arm64", "python": "3.13", "debian": "trixie"}
 LIBC = Deb("libc6", "2.41-12", "arm64", "0" * 64, 1, "pool/libc6.deb")
-LOCK = Lock(
+LOCK = DebianLock(
     name="cpu", request=REQUEST, cutoff="2026-01-01", epoch=5, wheels=(), debs=(LIBC,), interpreter=(), tools={}
 )
 

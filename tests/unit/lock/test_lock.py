@@ -10,9 +10,9 @@ from pipeline.config.models import Alias, DebianBase, DebianImage, Python
 from pipeline.core.errors import ConfigError
 from pipeline.core.log import NullLog
 from pipeline.lock import debian, lock, lockfile, pins, resolver
+from pipeline.lock.contents import DebianLock
 from pipeline.lock.debs import Deb
-from pipeline.lock.lockfile import Lock
-from pipeline.lock.request import files, request
+from pipeline.lock.request import FILES, file_paths, request
 from pipeline.lock.resolver import Wheel
 
 HEX = "0123456789abcdef" * 4
@@ -22,9 +22,9 @@ IMAGE = DebianImage(
 )
 
 
-def a_lock(image: DebianImage = IMAGE) -> Lock:
+def a_lock(image: DebianImage = IMAGE) -> DebianLock:
     pool = "pool/main/b/bash/bash_5.2.37-2_arm64.deb"
-    return Lock(
+    return DebianLock(
         name="tiny",
         request=request(image),
         cutoff="2026-11-01",
@@ -132,7 +132,7 @@ def test_a_package_that_is_not_locked_cannot_be_upgraded(root: Path) -> None:
 
 @pytest.mark.parametrize("part", ["wheels", "debs", "interpreter"])
 def test_a_file_that_was_not_written_with_its_lock_is_noticed(root: Path, part: str) -> None:
-    path = root / files("tiny")[part]
+    path = root / file_paths("tiny", FILES)[part]
     path.write_text(path.read_text().replace(HEX, HEX.replace("0", "1")))
     with pytest.raises(ConfigError, match=path.name):
         lock.read("tiny", root)
