@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pipeline.config.launcher_contract import MASTER_PORT, RAY_PORT_ERA_A
 from pipeline.config.models import Cluster, Node
 from pipeline.host.engine import LABEL
 
@@ -20,7 +21,6 @@ TOKEN = "secrets/ray-token"
 GO = "go"
 """The file whose arrival starts the engine."""
 MODEL = "model"
-RAY_PORT = 6379
 OBJECT_STORE = 256 << 20
 AGENT_PORTS = {
     "--dashboard-agent-grpc-port": 6381,
@@ -29,7 +29,6 @@ AGENT_PORTS = {
     "--metrics-export-port": 6384,
 }
 """Said, because for ports that it must find out itself Ray's raylet waits 15 s, a number in its code, and then dies."""
-MASTER_PORT = 29501
 PROBES = Path(__file__).parents[1] / "probes"
 RUNNERS = ("serve_node.py", "serve_fabric.py")
 
@@ -187,9 +186,9 @@ def _ray(name: str, cluster: Cluster, nth: int) -> tuple[str, ...] | None:
     if cluster.executor != "ray":
         return None
     if nth == 0:
-        where = ["--head", "--port", str(RAY_PORT), "--include-dashboard", "false", "--disable-usage-stats"]
+        where = ["--head", "--port", str(RAY_PORT_ERA_A), "--include-dashboard", "false", "--disable-usage-stats"]
     else:
-        where = ["--address", f"{_head(name, cluster)}:{RAY_PORT}"]
+        where = ["--address", f"{_head(name, cluster)}:{RAY_PORT_ERA_A}"]
     resources = ["--num-gpus", str(cluster.accelerators), "--num-cpus", "1", "--object-store-memory", str(OBJECT_STORE)]
     agents = [word for flag, port in AGENT_PORTS.items() for word in (flag, str(port))]
     return (

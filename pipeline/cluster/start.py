@@ -17,8 +17,9 @@ from typing import Any
 
 from pipeline.cluster import causes, completion
 from pipeline.cluster.nodes import Nodes, unpack
-from pipeline.cluster.plan import INSIDE, MASTER_PORT, Plan
+from pipeline.cluster.plan import INSIDE, Plan
 from pipeline.cluster.preflight import Refused, preflight
+from pipeline.config.launcher_contract import MASTER_PORT
 from pipeline.config.models import Cluster, Serve
 from pipeline.core import http_client, procs
 from pipeline.core.errors import Cancelled

@@ -6,6 +6,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 
+from pipeline.config.launcher_contract import is_node_specific
 from pipeline.config.models import Cluster, CombinedImage, Image, Node, Pipeline
 from pipeline.core.suggest import nearest
 
@@ -19,11 +20,6 @@ TINY_MODEL = "tiny"
 REFERENCE_SUFFIX = "-reference"
 """At the end of a cluster's name: the one rank that the cluster's answer is measured against."""
 ENDPOINT_SCHEMES = ("ssh", "tcp", "unix")
-# What only a node can know of itself, and the launcher or run-cluster-node.sh sets.
-OF_A_NODE = (
-    "VLLM_HOST_IP", "MN_IF_NAME", "UCX_NET_DEVICES", "NCCL_SOCKET_IFNAME", "NCCL_IB_HCA",
-    "OMPI_MCA_btl_tcp_if_include", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME",
-)  # fmt: skip
 DEBIAN_KEYS = ("debian", "packages")
 """The keys of a base that is made from Debian packages."""
 MAX_HOST_NAME_CHARS = 63  # characters of a host name: a container's name is its host's
@@ -86,11 +82,6 @@ def image_violations(image: Image, folder: Path) -> Iterator[Violation]:
         elif (folder / name).resolve() != folder.resolve() / name:
             said = f"{name!r} is reached through a link, which no input is followed through"
             yield key, said, "put the folder there itself"
-
-
-def is_node_specific(variable: str) -> bool:
-    """Whether a variable differs from node to node, so that no image may have it."""
-    return variable in OF_A_NODE or variable.startswith("RAY_")
 
 
 def mixed_base_violations(value: Mapping[str, Any]) -> Iterator[Violation]:

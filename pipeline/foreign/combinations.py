@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from pipeline.config.launcher_contract import NODE_SCRIPT
 from pipeline.foreign import launcher_layer, pip_check
 from pipeline.foreign.comparison import (
     Side,
@@ -21,7 +22,6 @@ from pipeline.foreign.comparison import (
 from pipeline.foreign.entrypoint import hands_over
 from pipeline.foreign.facts import ImageFacts, InstalledDistribution
 
-NODE_SCRIPT = launcher_layer.NODE_SCRIPT.name
 COMPILED_AGAINST = ("torch", "torchvision", "torchaudio", "triton", "numpy")
 """What vLLM's compiled parts and its kernels are built against; said first."""
 MAX_SHOWN = 6
@@ -208,7 +208,7 @@ def _later_vllm_text(later: LaterVllm, transformers_: str) -> str:
 
 
 def _judge_cleared(model: Side, architectures: Sequence[str]) -> Combination:
-    """What era A's launcher meets: `docker run --entrypoint= … ./run-cluster-node.sh` (launcher contract 2.1)."""
+    """Judges what era A's launcher meets with its entrypoint cleared (docs/launcher-contract.md 2.1)."""
     key, title = "cleared", f"model_from with its entrypoint cleared, for the launcher to run ./{NODE_SCRIPT}"
     reading = model.reading
     at = posixpath.join(reading.workdir or "/", NODE_SCRIPT)

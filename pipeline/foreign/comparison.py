@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from msgspec import field
 
-from pipeline.foreign import entrypoint, launcher_layer, pip_check
+from pipeline.config.launcher_contract import RDMA_LIBRARIES
+from pipeline.foreign import entrypoint, pip_check
 from pipeline.foreign.facts import Fact, ImageFacts, InstalledDistribution
 from pipeline.foreign.inspection import REGISTRY
 from pipeline.foreign.pip_check import ActiveRequirement
@@ -122,7 +123,7 @@ def missing_tools(side: Side, asked: Sequence[str]) -> tuple[str, ...]:
     programs, libraries = side.reading.programs, side.reading.libraries
     lacking = [name for name in ("earlyoom", "git", "curl", "patch") if programs.get(name, name) == ""]
     lacking += ["uv"] if len(requirements_to_add(side, asked)) > len(asked) and "uv" not in asked else []
-    lacking += ["rdma"] if any(libraries.get(name, name) == "" for name in launcher_layer.RDMA_LIBRARIES) else []
+    lacking += ["rdma"] if any(libraries.get(name, name) == "" for name in RDMA_LIBRARIES) else []
     return tuple(lacking)
 
 

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pipeline.config.launcher_contract import DEFAULT_PATH, MODS_PACKAGES, NODE_SCRIPT, RDMA_LIBRARIES
 from pipeline.core import platforms
 from pipeline.core.errors import TandemError
 from pipeline.foreign import distributions, entrypoint, model_registry, pip_check, pythons
@@ -18,12 +19,10 @@ PROGRAMS = (
     *("sleep", "mkdir", "touch", "chmod", "cat", "rm", "grep", "sed", "ip", "hostname", "cc", "gcc", "g++", "nvcc"),
 )
 PACKAGE_MANAGERS = {"apt-get": "apt", "dnf": "dnf", "microdnf": "dnf", "yum": "dnf", "apk": "apk"}
-LIBRARIES = ("libibverbs.so.1", "librdmacm.so.1", "libnuma.so.1")
+LIBRARIES = (*RDMA_LIBRARIES, "libnuma.so.1")
 OS_RELEASE_KEYS = ("ID", "ID_LIKE", "NAME", "PRETTY_NAME", "VERSION_CODENAME", "VERSION_ID")
-MODS = "/usr/local/lib/python3.12/dist-packages"
-"""The folder that mods of launch-cluster.sh have written into them (launcher contract, 2.6 point 8)."""
 REGISTRY = "model_executor/models/registry.py"
-NODE_SCRIPT = re.compile(r"run-cluster-node\.sh")
+NODE_SCRIPT_NAME = re.compile(re.escape(NODE_SCRIPT))
 NCCL = re.compile(r"libnccl\.so(\.\d+)*")
 GLIBC_BANNER = re.compile(rb"GNU C Library [^\n]*?version 2\.\d+")
 """What libc.so.6 says of itself when it is run."""
@@ -78,12 +77,12 @@ def inspect_image(view: FilesystemView, config: ImageConfig, digest: str, platfo
         programs={name: inside.which(name) for name in PROGRAMS},
         architectures=_architectures(view, python),
         nccl=tuple(view.files(NCCL)),
-        launchers=tuple(view.files(NODE_SCRIPT)),
+        launchers=tuple(view.files(NODE_SCRIPT_NAME)),
         conflicts=(*found.oddities, *known),
         entrypoint_text=_entrypoint_text(inside, config.entrypoint),
         libraries={name: _find_library(view, name, platform) for name in LIBRARIES},
-        dist_packages=view.names(MODS),
-        mods_vllm=_resolve(view, f"{MODS}/vllm"),
+        dist_packages=view.names(MODS_PACKAGES),
+        mods_vllm=_resolve(view, f"{MODS_PACKAGES}/vllm"),
         vllm=_resolve(view, distributions.package_folder(view, python.paths, "vllm")),
     )
 
@@ -93,7 +92,7 @@ def _find_python(inside: ProcessContext, starts: Mapping[str, str]) -> Interpret
     path = starts["vllm"] or starts["python3"]
     if path:
         return pythons.describe_interpreter(inside, path)
-    where = inside.env.get("PATH") or pythons.PATH
+    where = inside.env.get("PATH") or DEFAULT_PATH
     elsewhere = pythons.find_python3(inside.view)
     hint = (
         f"it has {', '.join(elsewhere[:3])}: use an image with that folder on its PATH"

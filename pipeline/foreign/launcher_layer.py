@@ -1,7 +1,7 @@
-"""What a combined image gets on top of somebody else's, so that any era's launch-cluster.sh can drive it.
+"""Plans what a combined image gets on top of its base, so that any era's launch-cluster.sh can drive it.
 
-Files, links and settings only (launcher contract 2.6); no package of the base's own system is touched. Additions to
-its Python are another layer's.
+The layer holds files, links and settings only (docs/launcher-contract.md 2.6). It touches no package of the base's
+system. Additions to the base's Python are another layer.
 """
 
 import json
@@ -12,33 +12,34 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.config.rules import is_node_specific
+from pipeline.config.launcher_contract import (
+    DEFAULT_PATH,
+    MODS_PACKAGES,
+    NODE_SCRIPT,
+    RDMA_LIBRARIES,
+    ROOT_USERS,
+    SHELL_TOOLS,
+    is_node_specific,
+)
 from pipeline.core.errors import ConfigError
 from pipeline.foreign import entrypoint
 from pipeline.foreign.facts import ImageFacts
 
-NODE_SCRIPT = Path(__file__).parents[2] / "dockerfiles/cpu/files/workspace/vllm/run-cluster-node.sh"
+NODE_SCRIPT_FILE = Path(__file__).parents[2] / "dockerfiles/cpu/files/workspace/vllm" / NODE_SCRIPT
 """The one source of every image's run-cluster-node.sh."""
 SERVE_COMMAND = "tandem-serve"
-# What launchers' mods have written into them.
-DIST_PACKAGES = "/usr/local/lib/python3.12/dist-packages"
-# Of the releases whose own Python reads that folder.
+# The releases, by VERSION_ID, whose own Python reads MODS_PACKAGES.
 SYSTEM_PYTHON = {"24.04": "3.12"}
-# Docker's own, for an image without a PATH.
-PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-ROOT_USERS = ("", "root", "0", "0:0", "root:root")
 OLDEST_PYTHON = (3, 11)
 # Programs that come as a package of the base's system, and what for; coreutils and bash run everything.
 NEEDED_PROGRAMS = {
     "bash": "launchers run every command with it",
-    **dict.fromkeys(("sleep", "mkdir", "touch", "chmod", "cat", "rm", "grep", "sed"), "launchers call it"),
+    **dict.fromkeys(SHELL_TOOLS, "launchers call it"),
     "git": "launchers apply pull requests of vLLM with it",
     "curl": "mods of the launcher fetch with it",
     "patch": "mods of the launcher patch vLLM with it",
     "earlyoom": "launchers run it with --earlyoom",
 }
-RDMA_LIBRARIES = {"libibverbs.so.1": "libibverbs1 and rdma-core", "librdmacm.so.1": "librdmacm1"}
-"""What a reading says the place of in `libraries`, and the Debian packages that bring it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +91,8 @@ def plan_layer(reading: ImageFacts, workdir: str, added: Collection[str] = ()) -
     env = {"PATH": ":".join(path)} if ":".join(path) != reading.env.get("PATH") else {}
     if reading.env.get("HOME") != "/root":
         env["HOME"] = "/root"
-    script = posixpath.join(workdir, NODE_SCRIPT.name)
-    files = {script.lstrip("/"): (NODE_SCRIPT.read_bytes(), 0o755)}
+    script = posixpath.join(workdir, NODE_SCRIPT)
+    files = {script.lstrip("/"): (NODE_SCRIPT_FILE.read_bytes(), 0o755)}
     notes = [
         f"{other} is the base's own and stays as it is; launchers start {script}"
         for other in reading.launchers
@@ -131,7 +132,7 @@ def refuse_unusable_base(origin: str, launching: LauncherLayer) -> None:
 
 def _search_path(reading: ImageFacts) -> list[str]:
     """The folders of PATH: the scripts of the interpreter first unless they are there, and before any other Ray."""
-    folders = (reading.env.get("PATH") or PATH).split(":")
+    folders = (reading.env.get("PATH") or DEFAULT_PATH).split(":")
     scripts = reading.python.scripts
     other = posixpath.dirname(reading.programs.get("ray", ""))
     hidden = scripts in folders and other in folders and folders.index(other) < folders.index(scripts)
@@ -182,16 +183,16 @@ def _mods_link(reading: ImageFacts, notes: list[str]) -> dict[str, str]:
     """
     package = _vllm_folder(reading)
     holder = posixpath.dirname(package)
-    if not package or reading.mods_vllm or holder == DIST_PACKAGES:
+    if not package or reading.mods_vllm or holder == MODS_PACKAGES:
         return {}
     places = {*reading.python.paths, reading.python.site, *(inside.place for inside in reading.distributions)}
-    used = DIST_PACKAGES in places or bool(reading.dist_packages)
-    at, target = (f"{DIST_PACKAGES}/vllm", package) if used else (DIST_PACKAGES, holder)
+    used = MODS_PACKAGES in places or bool(reading.dist_packages)
+    at, target = (f"{MODS_PACKAGES}/vllm", package) if used else (MODS_PACKAGES, holder)
     if used:
-        notes.append(f"{DIST_PACKAGES} is in use: {at} alone is linked to {target}; mods that run patch there fail")
+        notes.append(f"{MODS_PACKAGES} is in use: {at} alone is linked to {target}; mods that run patch there fail")
     elif "3.12" in (reading.python.minor, SYSTEM_PYTHON.get(reading.os.get("VERSION_ID", ""))):
         notes.append(
-            f"{DIST_PACKAGES} is linked to {holder}, for mods: the system's own Python 3.12, if it is there, imports"
+            f"{MODS_PACKAGES} is linked to {holder}, for mods: the system's own Python 3.12, if it is there, imports"
             " what is in it too"
         )
     return {at.lstrip("/"): posixpath.relpath(target, posixpath.dirname(at))}
@@ -202,9 +203,9 @@ def _missing_tools(reading: ImageFacts, added: Collection[str]) -> list[str]:
     lacking = [f"{name}: {why}" for name, why in NEEDED_PROGRAMS.items() if reading.programs.get(name, name) == ""]
     if reading.programs.get("uv", "uv") == reading.programs.get("pip", "pip") == "" and not {"uv", "pip"} & set(added):
         lacking.append("uv or pip: mods of the launcher install with it; add uv to the image's requirements")
-    for library, packages in RDMA_LIBRARIES.items():
+    for library, package in RDMA_LIBRARIES.items():
         if reading.libraries.get(library, library) == "":
-            lacking.append(f"{library} ({packages}): NCCL needs it for RDMA")
+            lacking.append(f"{library} ({package}, with rdma-core): NCCL needs it for RDMA")
     return lacking
 
 
@@ -224,7 +225,7 @@ def _problems(reading: ImageFacts) -> list[str]:
     package = _vllm_folder(reading)
     if package and reading.mods_vllm not in ("", package):
         faults.append(
-            f"{DIST_PACKAGES}/vllm is {reading.mods_vllm}, but Python imports {package}: mods of the launcher would"
+            f"{MODS_PACKAGES}/vllm is {reading.mods_vllm}, but Python imports {package}: mods of the launcher would"
             " patch what nobody runs; use a base with one vLLM"
         )
     version = tuple(int(part) for part in reading.python.version.split(".")[:2])

@@ -6,12 +6,11 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from pipeline.config.launcher_contract import DEFAULT_PATH
 from pipeline.core.errors import TandemError
 from pipeline.foreign.facts import Interpreter
 from pipeline.foreign.filesystem import FilesystemView, KeepRule
 
-PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""What Docker sets where an image has no PATH."""
 MAX_TEXT_BYTES = 256 << 10
 PYTHON_NAME = re.compile(r"(?:python|pypy)(\d(?:\.\d+)?)?t?")
 PY_VERSION = re.compile(rb"\x003\.(?:[5-9]|[12]\d)\.\d+(?:(?:a|b|rc)\d+)?\+?\x00")
@@ -37,7 +36,7 @@ class ProcessContext:
 
     def which(self, name: str) -> str:
         """The path of a command on PATH; empty if there is none."""
-        for folder in (self.env.get("PATH") or PATH).split(":"):
+        for folder in (self.env.get("PATH") or DEFAULT_PATH).split(":"):
             path = posixpath.join(self.workdir or "/", folder, name)
             if self.view.is_program(path):
                 return posixpath.normpath(path)

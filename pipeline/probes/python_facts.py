@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 MARK = "@@tandem "
-# Of the launcher's eras (launcher contract 2.1 to 2.4).
+# Of the launcher's eras (docs/launcher-contract.md 2.1 to 2.4).
 MULTI_NODE = ["--nnodes", "2", "--node-rank", "1", "--master-addr", "10.0.0.1", "--master-port", "29501", "--headless"]
 RAY_START = {
     "head, until 2026-03-11": "--block --head --port 6379 --node-ip-address 10.0.0.1 --include-dashboard=True"

@@ -1,4 +1,4 @@
-"""The docker command lines of launch-cluster.sh in its four eras, as values (launcher contract 2.1 to 2.4).
+"""The docker command lines of launch-cluster.sh in its four eras, as values (docs/launcher-contract.md 2.1 to 2.4).
 
 Each is what stands behind `docker` on one machine; what had to be put in another's place is in `Terms`, so that every
 difference has one place.
@@ -8,29 +8,33 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-NAME = "vllm_node"
-"""What every era calls its container."""
-SCRIPT = "./run-cluster-node.sh"
-PORT = 29501
-"""MASTER_PORT of eras B to D."""
-OBJECTS = "1073741824"
+from pipeline.config.launcher_contract import (
+    ADDRESS_VARIABLES,
+    CACHE_FOLDERS,
+    CONTAINER_NAME,
+    INTERFACE_VARIABLES,
+    MASTER_PORT,
+    NODE_SCRIPT,
+    RAY_CPUS,
+    RAY_OBJECT_STORE_BYTES,
+    RDMA_VARIABLE,
+    WORKSPACE,
+)
+
+NAME = CONTAINER_NAME
+SCRIPT = f"./{NODE_SCRIPT}"
 NOFILE = 1048576
 MOD_DONE = "/tmp/mod_done"
-MODS = "/workspace/mods"
+MODS = f"{WORKSPACE}/mods"
 EXITED = "/tmp/.launch-cluster-head-exit"
 LOG = ">> /proc/1/fd/1 2>&1"
 # A host's folders, by era, that the launcher mounts where programs keep their caches.
 CACHES = {
-    "A": (".cache/huggingface", ".cache/vllm", ".cache/flashinfer", ".triton"),
-    "B": (".cache/huggingface", ".cache/vllm", ".cache/flashinfer", ".triton"),
-    "C": (".cache/huggingface", ".cache/vllm", ".cache/flashinfer", ".triton", ".tilelang"),
-    "D": (".cache/huggingface", ".cache/vllm", ".cache/flashinfer", ".triton", ".tilelang"),
+    "A": CACHE_FOLDERS[:4],
+    "B": CACHE_FOLDERS[:4],
+    "C": CACHE_FOLDERS,
+    "D": CACHE_FOLDERS,
 }
-INTERFACES = (
-    "MN_IF_NAME", "UCX_NET_DEVICES", "NCCL_SOCKET_IFNAME", "OMPI_MCA_btl_tcp_if_include", "GLOO_SOCKET_IFNAME",
-    "TP_SOCKET_IFNAME",
-)  # fmt: skip
-ADDRESSES = ("VLLM_HOST_IP", "RAY_NODE_IP_ADDRESS", "RAY_OVERRIDE_NODE_IP_ADDRESS")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,13 +90,13 @@ def _waiting(then: str) -> str:
 def environment(terms: Terms) -> dict[str, str]:
     """What eras B to D give a container by `-e`, and run-cluster-node.sh exports in era A."""
     return {
-        **dict.fromkeys(ADDRESSES, terms.own),
-        **dict.fromkeys(INTERFACES, terms.eth_if),
-        "NCCL_IB_HCA": terms.ib_if,
+        **dict.fromkeys(ADDRESS_VARIABLES, terms.own),
+        **dict.fromkeys(INTERFACE_VARIABLES, terms.eth_if),
+        RDMA_VARIABLE: terms.ib_if,
         "NCCL_IB_DISABLE": "0",
         "RAY_memory_monitor_refresh_ms": "0",
         "RAY_num_prestart_python_workers": "0",
-        "RAY_object_store_memory": OBJECTS,
+        "RAY_object_store_memory": str(RAY_OBJECT_STORE_BYTES),
     }
 
 
@@ -104,16 +108,16 @@ def _docker_args(era: str, terms: Terms) -> list[str]:
 
 def workspace() -> list[str]:
     """What eras C and D do before anything else in a container."""
-    return ["exec", "-w", "/", NAME, "mkdir", "-p", "/workspace"]
+    return ["exec", "-w", "/", NAME, "mkdir", "-p", WORKSPACE]
 
 
 def ray(terms: Terms) -> list[str]:
     """How eras B to D start Ray."""
-    flags = f"--object-store-memory {OBJECTS} --num-cpus 2 --node-ip-address {terms.own}"
+    flags = f"--object-store-memory {RAY_OBJECT_STORE_BYTES} --num-cpus {RAY_CPUS} --node-ip-address {terms.own}"
     if terms.is_head:
-        start = f"--head --port {PORT} {flags} --include-dashboard=false --disable-usage-stats"
+        start = f"--head --port {MASTER_PORT} {flags} --include-dashboard=false --disable-usage-stats"
     else:
-        start = f"--address={terms.head}:{PORT} {flags} --disable-usage-stats"
+        start = f"--address={terms.head}:{MASTER_PORT} {flags} --disable-usage-stats"
     return ["exec", "-d", NAME, "bash", "-c", f"ray start --block {start} {LOG}"]
 
 
@@ -136,7 +140,7 @@ def mod(folder: str, name: str) -> list[list[str]]:
 
 def launch_script(file: str) -> list[list[str]]:
     """How era A brings a launch script (2026-02-04) to the head."""
-    inside = "/workspace/exec-script.sh"
+    inside = f"{WORKSPACE}/exec-script.sh"
     return [["cp", file, f"{NAME}:{inside}"], ["exec", NAME, "chmod", "+x", inside]]
 
 
@@ -155,7 +159,7 @@ def execute_detached(era: str, command: str) -> list[str]:
 def without_ray(terms: Terms) -> list[str]:
     """What the later eras put behind `vllm serve …` where Ray is not asked for."""
     rank = "0" if terms.is_head else "1"
-    words = ["--nnodes", "2", "--node-rank", rank, "--master-addr", terms.head, "--master-port", str(PORT)]
+    words = ["--nnodes", "2", "--node-rank", rank, "--master-addr", terms.head, "--master-port", str(MASTER_PORT)]
     return words if terms.is_head else [*words, "--headless"]
 
 

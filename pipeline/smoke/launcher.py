@@ -1,4 +1,7 @@
-"""Check `launcher`: what an unmodified launch-cluster.sh of any era needs of an image (launcher contract 2.6)."""
+"""Check `launcher`: whether an unmodified launch-cluster.sh of any era can drive an image.
+
+docs/launcher-contract.md 2.6 has the points that are checked.
+"""
 
 import posixpath
 import shlex
@@ -6,8 +9,16 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from pipeline.config.launcher_contract import PointFailure, by_point
-from pipeline.config.rules import is_node_specific
+from pipeline.config.launcher_contract import (
+    MODS_PACKAGES,
+    RDMA_LIBRARIES,
+    ROOT_USERS,
+    SHELL_TOOLS,
+    WORKSPACE,
+    PointFailure,
+    by_point,
+    is_node_specific,
+)
 from pipeline.smoke.consistency import REQUIREMENTS
 from pipeline.smoke.containers import INSIDE, Box, BoxError, EngineFailed, Said, Yard
 from pipeline.smoke.node_script import script_faults
@@ -19,15 +30,19 @@ NAME = "launcher"
 MARK = "@@fact "
 WITHIN = 300
 ENTRYPOINT_WITHIN = 60
-LIBRARIES = {"libibverbs.so.1": "libibverbs1", "librdmacm.so.1": "librdmacm1"}
 RDMA = "rdma"
 WAIVED = ("earlyoom", "git", "curl", "patch")
 """The tools that smoke.without may name."""
-QUESTIONS = ("import:vllm", *(f"library:{name}" for name in LIBRARIES), "serve-options", "ray-options", "dashboard")
-COREUTILS = ("sleep", "mkdir", "touch", "chmod", "cat", "rm", "grep", "sed")
+QUESTIONS = (
+    "import:vllm",
+    *(f"library:{name}" for name in RDMA_LIBRARIES),
+    "serve-options",
+    "ray-options",
+    "dashboard",
+)
 OF_TOOL = {**dict.fromkeys(("ray", "vllm", "python3", "git"), 6), "curl": 8, "patch": 8, "earlyoom": 9}
 """The points of the contract that ask for programs; all others are of the third."""
-WRITABLE = {"/root": 3, "/tmp": 3, "/workspace": 5}
+WRITABLE = {"/root": 3, "/tmp": 3, WORKSPACE: 5}
 TOOLS = ("ray", "vllm", "python3", "git", "curl", "patch", "earlyoom")
 
 
@@ -38,7 +53,7 @@ def inspect_faults(about: Mapping[str, Any], platform: str) -> list[PointFailure
     faults = []
     if is_platform != platform:
         faults.append((1, f"the image is for {is_platform}, but image.yaml says {platform}"))
-    if config.get("User") not in (None, "", "root", "0", "0:0", "root:root"):
+    if (config.get("User") or "") not in ROOT_USERS:
         faults.append((3, f"USER is {config['User']}: launchers write /root/.bashrc, so it must be root"))
     for entry in config.get("Env") or []:
         name = entry.partition("=")[0]
@@ -141,7 +156,7 @@ def _user_faults(facts: Mapping[str, str], workdir: str) -> Iterator[PointFailur
 
 
 def _tool_faults(facts: Mapping[str, str], without: Collection[str]) -> Iterator[PointFailure]:
-    for tool in (*COREUTILS, *TOOLS):
+    for tool in (*SHELL_TOOLS, *TOOLS):
         if not facts.get(f"tool:{tool}") and tool not in without:
             remedy = f", or say smoke: {{without: [{tool}]}}" if tool in WAIVED else ""
             words = f"{tool} is not on the PATH of `docker exec … bash -c`: add it, or its folder to PATH in env:"
@@ -172,18 +187,20 @@ def _ray_faults(facts: Mapping[str, str], imported: str, python: str) -> Iterato
 
 
 def _path_faults(facts: Mapping[str, str], vllm: Answer) -> Iterator[PointFailure]:
-    wanted = "/usr/local/lib/python3.12/dist-packages"
     if not facts["vllm312"]:
-        yield 8, f"{wanted}/vllm is not there, where mods of the launcher patch it: link that folder to the real one"
+        yield (
+            8,
+            f"{MODS_PACKAGES}/vllm is not there, where mods of the launcher patch it: link that folder to the real one",
+        )
     elif not vllm.error and posixpath.dirname(vllm.value["real"]) != facts["vllm312"]:
-        yield 8, f"{wanted}/vllm is {facts['vllm312']}, but Python imports {vllm.value['real']}"
+        yield 8, f"{MODS_PACKAGES}/vllm is {facts['vllm312']}, but Python imports {vllm.value['real']}"
     for name, content in facts.items():
         if name.startswith("hidden:") and content:
             yield 11, f"{name.removeprefix('hidden:')} holds {content[:80]}: the launcher mounts a folder over it"
 
 
 def _answer_faults(answers: Mapping[str, Answer], without: Collection[str]) -> Iterator[PointFailure]:
-    for name, package in LIBRARIES.items():
+    for name, package in RDMA_LIBRARIES.items():
         if (error := answers[f"library:{name}"].error) and RDMA not in without:
             remedy = f"add {package} to the packages of the base, or say smoke: {{without: [rdma]}}"
             yield 9, f"{name} does not load ({error}): {remedy}"

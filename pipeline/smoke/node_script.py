@@ -1,18 +1,15 @@
-"""Judges how run-cluster-node.sh behaved when launcher_facts.sh called it (launcher contract 2.1)."""
+"""Judges how run-cluster-node.sh behaved when launcher_facts.sh called it (docs/launcher-contract.md 2.1)."""
 
 from collections.abc import Iterator, Mapping
 
-SCRIPT = "run-cluster-node.sh"
+from pipeline.config.launcher_contract import ADDRESS_VARIABLES, INTERFACE_VARIABLES, RAY_PORT_ERA_A, RDMA_VARIABLE
+from pipeline.config.launcher_contract import NODE_SCRIPT as SCRIPT
+
 # The calls in launcher_facts.sh that must work: what they gave, and what Ray must then be told.
 CALLS = {
-    "head": ("10.0.0.1", ("--head", "--port 6379")),
-    "node": ("10.0.0.2", ("--address=10.0.0.1:6379",)),
+    "head": ("10.0.0.1", ("--head", f"--port {RAY_PORT_ERA_A}")),
+    "node": ("10.0.0.2", (f"--address=10.0.0.1:{RAY_PORT_ERA_A}",)),
 }
-INTERFACES = (
-    "MN_IF_NAME", "UCX_NET_DEVICES", "NCCL_SOCKET_IFNAME", "OMPI_MCA_btl_tcp_if_include", "GLOO_SOCKET_IFNAME",
-    "TP_SOCKET_IFNAME",
-)  # fmt: skip
-ADDRESSES = ("VLLM_HOST_IP", "RAY_NODE_IP_ADDRESS", "RAY_OVERRIDE_NODE_IP_ADDRESS")
 REFUSALS = {
     "unknown": "an unknown option",
     "nothing": "a call without its mandatory options",
@@ -58,9 +55,9 @@ def _refusal_faults(facts: Mapping[str, str], call: str, what: str) -> Iterator[
 def expected_env(address: str) -> dict[str, str]:
     """What the script must export for a node with this address, as launcher_facts.sh calls it."""
     return {
-        **dict.fromkeys(ADDRESSES, address),
-        **dict.fromkeys(INTERFACES, "eth7"),
-        "NCCL_IB_HCA": "mlx7,mlx8",
+        **dict.fromkeys(ADDRESS_VARIABLES, address),
+        **dict.fromkeys(INTERFACE_VARIABLES, "eth7"),
+        RDMA_VARIABLE: "mlx7,mlx8",
         "NCCL_IB_DISABLE": "0",
         "RAY_memory_monitor_refresh_ms": "0",
     }

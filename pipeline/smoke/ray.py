@@ -1,7 +1,7 @@
 """Check `ray`: a head starts, a second container joins it, `ray status` shows both, both stop clean.
 
-Ray is started as launch-cluster.sh of the later eras does (launcher contract 2.2), with two things of our own: token
-authentication, and one accelerator a node declared by hand, since no container of this check has a device.
+Ray is started as launch-cluster.sh of the later eras does (docs/launcher-contract.md 2.2), with two things of our own:
+token authentication, and one accelerator a node declared by hand, since no container of this check has a device.
 """
 
 import re
@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 
+from pipeline.config.launcher_contract import ADDRESS_VARIABLES, MASTER_PORT, RAY_CPUS, RAY_OBJECT_STORE_BYTES
 from pipeline.core import procs
 from pipeline.core.errors import Cancelled
 from pipeline.core.log import Log
@@ -20,7 +21,6 @@ from pipeline.smoke.verdict import Verdict, crash_verdict, ending, judge
 
 NAME = "ray"
 ATTEMPTS = 3
-PORT = 29501
 START_WITHIN = 900
 STATUS_WITHIN = 300
 STATUS_TRIES = 5
@@ -36,7 +36,7 @@ TOO_SLOW = re.compile("timed out during startup|Timed out waiting for file")
 ERRORS = "head -qc 20000 /tmp/ray/session_latest/logs/{raylet,gcs_server}.{err,out} 2> /dev/null"
 # Not `ray start --block` itself: it goes on watching for ever once its processes were stopped as they should be.
 OF_RAY = re.compile(r"/raylet/raylet|gcs_server|dashboard/(agent|dashboard)\.py|monitor\.py|runtime_env/agent/main\.py")
-FLAGS = "--object-store-memory 1073741824 --num-cpus 2 --num-gpus 1 --disable-usage-stats"
+FLAGS = f"--object-store-memory {RAY_OBJECT_STORE_BYTES} --num-cpus {RAY_CPUS} --num-gpus 1 --disable-usage-stats"
 
 
 class _Fault(Exception):
@@ -83,13 +83,13 @@ def _cluster(head: Box, worker: Box, emulated: bool, log: Log) -> str:
     """Start, look, stop; returns what `ray status` showed. Raises _Fault."""
     at = head.address()
     starts = {
-        "head": f"ray start --block --head --port {PORT} {FLAGS} --node-ip-address {at} --include-dashboard=false",
-        "worker": f"ray start --block --address={at}:{PORT} {FLAGS} --node-ip-address {worker.address()}",
+        "head": f"--head --port {MASTER_PORT} {FLAGS} --node-ip-address {at} --include-dashboard=false",
+        "worker": f"--address={at}:{MASTER_PORT} {FLAGS} --node-ip-address {worker.address()}",
     }
     running: dict[str, tuple[Box, str]] = {}
     for role, box in (("head", head), ("worker", worker)):
         begun = time.monotonic()
-        running[role] = box, _begin(box, starts[role])
+        running[role] = box, _begin(box, f"ray start --block {starts[role]}")
         _wait(partial(_started, running, role), START_WITHIN, f"the {role} has not started")
         log.line(f"ray: {role} started after {time.monotonic() - begun:.0f} s")
     shown = _status(head, log)
@@ -99,7 +99,7 @@ def _cluster(head: Box, worker: Box, emulated: bool, log: Log) -> str:
 
 def _begin(box: Box, command: str) -> str:
     address = box.address()
-    own = dict.fromkeys(("VLLM_HOST_IP", "RAY_NODE_IP_ADDRESS", "RAY_OVERRIDE_NODE_IP_ADDRESS"), address)
+    own = dict.fromkeys(ADDRESS_VARIABLES, address)
     env = {**own, "RAY_memory_monitor_refresh_ms": "0", "RAY_num_prestart_python_workers": "0"}
     return box.begin(["bash", "-c", f"{command} >> /proc/1/fd/1 2>&1"], env=env)
 

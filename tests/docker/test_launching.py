@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import pytest
 from docker import DockerClient
 
+from pipeline.config.launcher_contract import MODS_PACKAGES
 from pipeline.core.log import NullLog
 from pipeline.foreign.facts import ImageFacts, InstalledDistribution, Interpreter
-from pipeline.foreign.launcher_layer import DIST_PACKAGES, SERVE_COMMAND, LauncherLayer, plan_layer
+from pipeline.foreign.launcher_layer import SERVE_COMMAND, LauncherLayer, plan_layer
 from pipeline.smoke import launcher
 from pipeline.smoke.containers import Yard
 from tests.docker import era_image
@@ -119,7 +120,7 @@ def test_a_plain_bash_finds_ray_the_script_and_the_vllm_that_python_imports(
 ) -> None:
     commands = (
         "pwd; command -v ray; head -n1 ./run-cluster-node.sh; test -x run-cluster-node.sh && echo runs; echo $HOME;"
-        f"touch /workspace/x x && echo written; readlink -e {DIST_PACKAGES}/vllm;"
+        f"touch /workspace/x x && echo written; readlink -e {MODS_PACKAGES}/vllm;"
         ' python3 -c "import vllm; print(vllm.__path__[0])"'
     )
     assert said(client, combined.image, "bash", "-c", commands).splitlines() == [

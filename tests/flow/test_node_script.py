@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.foreign.launcher_layer import NODE_SCRIPT
+from pipeline.foreign.launcher_layer import NODE_SCRIPT_FILE
 from pipeline.smoke.launcher import MARK
 from pipeline.smoke.node_script import script_faults
 from tests.flow.project import REPOSITORY
@@ -30,7 +30,7 @@ def home(tmp_path: Path) -> Path:
 
 def call(home: Path, shell: list[str], *words: str) -> None:
     env = {"HOME": str(home), "PATH": f"{home}/bin:{os.environ['PATH']}"}
-    subprocess.run([*shell, str(NODE_SCRIPT), *words], env=env, check=True, timeout=30)
+    subprocess.run([*shell, str(NODE_SCRIPT_FILE), *words], env=env, check=True, timeout=30)
 
 
 def exported(home: Path) -> dict[str, str]:
@@ -67,7 +67,7 @@ def test_a_value_of_any_kind_is_the_same_the_second_time(home: Path, value: str)
 
 def faults(tmp_path: Path, text: str) -> list[str]:
     """What the probe finds of a script with this text."""
-    (script := tmp_path / NODE_SCRIPT.name).write_text(text)
+    (script := tmp_path / NODE_SCRIPT_FILE.name).write_text(text)
     script.chmod(0o755)
     env = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
     said = subprocess.run(
@@ -90,7 +90,7 @@ def faults(tmp_path: Path, text: str) -> list[str]:
 def test_the_probe_tells_a_script_that_keeps_the_contract_from_one_that_does_not(
     tmp_path: Path, old: str, new: str, said: str | None
 ) -> None:
-    text = NODE_SCRIPT.read_text()
+    text = NODE_SCRIPT_FILE.read_text()
     assert old in text
     found = faults(tmp_path, text.replace(old, new, 1))
     assert bool(found) == (said is not None)

@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 
+from pipeline.config.launcher_contract import MODS_PACKAGES, RDMA_LIBRARIES
 from pipeline.foreign.facts import ImageFacts, InstalledDistribution, Interpreter
 from pipeline.foreign.launcher_layer import (
-    DIST_PACKAGES,
     NEEDED_PROGRAMS,
-    NODE_SCRIPT,
-    RDMA_LIBRARIES,
+    NODE_SCRIPT_FILE,
     SERVE_COMMAND,
     LauncherLayer,
     plan_layer,
@@ -61,7 +60,7 @@ def where(links: dict[str, str]) -> dict[str, str]:
 
 def test_a_base_that_keeps_the_contract_gets_the_script_the_folders_and_no_more() -> None:
     layer = made()
-    assert layer.files == {"workspace/vllm/run-cluster-node.sh": (NODE_SCRIPT.read_bytes(), 0o755)}
+    assert layer.files == {"workspace/vllm/run-cluster-node.sh": (NODE_SCRIPT_FILE.read_bytes(), 0o755)}
     assert layer.folders == ("workspace", "workspace/vllm")
     assert layer.settings() == [f"WORKDIR {WORKDIR}"]
     assert (layer.notes, layer.lacking, layer.faults) == ((), (), ())
@@ -140,20 +139,20 @@ def test_launchers_find_root_and_its_home() -> None:
 
 def test_the_folder_of_mods_leads_to_the_real_one_by_a_relative_link() -> None:
     layer = made()
-    assert where(dict(layer.links)) == {DIST_PACKAGES: SITE}
+    assert where(dict(layer.links)) == {MODS_PACKAGES: SITE}
     assert all(not target.startswith("/") for target in layer.links.values())
 
 
 def test_an_editable_install_is_linked_where_its_package_lies() -> None:
     editable = InstalledDistribution(name="vllm", version="0.17.1rc1.dev25", place=SITE, editable="/opt/vllm")
-    assert where(dict(made(distributions=(editable,)).links)) == {DIST_PACKAGES: "/opt/vllm"}
+    assert where(dict(made(distributions=(editable,)).links)) == {MODS_PACKAGES: "/opt/vllm"}
 
 
 def test_a_folder_of_mods_that_is_in_use_gets_a_link_inside() -> None:
     layer = made(dist_packages=("six.py",))
-    assert where(dict(layer.links)) == {f"{DIST_PACKAGES}/vllm": f"{SITE}/vllm"}
+    assert where(dict(layer.links)) == {f"{MODS_PACKAGES}/vllm": f"{SITE}/vllm"}
     assert "in use" in layer.notes[0]
-    assert where(dict(made(python=interpreter(paths=(SITE, DIST_PACKAGES))).links)) == where(dict(layer.links))
+    assert where(dict(made(python=interpreter(paths=(SITE, MODS_PACKAGES))).links)) == where(dict(layer.links))
 
 
 def test_that_the_system_s_own_python_reads_the_folder_of_mods_too_is_noted() -> None:
@@ -161,28 +160,28 @@ def test_that_the_system_s_own_python_reads_the_folder_of_mods_too_is_noted() ->
     python = interpreter(program="/usr/bin/python3.12", version="3.12.3", site=site, paths=(site,))
     vllm = InstalledDistribution(name="vllm", version="0.17.1", place=site)
     layer = made(python=python, distributions=(vllm,))
-    assert where(dict(layer.links)) == {DIST_PACKAGES: site}
+    assert where(dict(layer.links)) == {MODS_PACKAGES: site}
     (note,) = layer.notes
-    assert note.startswith(f"{DIST_PACKAGES} is linked to {site}, for mods: the system's own Python 3.12")
-    assert made(os={"ID": "ubuntu", "VERSION_ID": "24.04"}).notes[0].startswith(f"{DIST_PACKAGES} is linked to {SITE}")
+    assert note.startswith(f"{MODS_PACKAGES} is linked to {site}, for mods: the system's own Python 3.12")
+    assert made(os={"ID": "ubuntu", "VERSION_ID": "24.04"}).notes[0].startswith(f"{MODS_PACKAGES} is linked to {SITE}")
 
 
 def test_no_link_is_made_where_vllm_is_already() -> None:
-    here = InstalledDistribution(name="vllm", version="1", place=DIST_PACKAGES)
-    layer = made(distributions=(here,), dist_packages=("vllm",), mods_vllm=f"{DIST_PACKAGES}/vllm")
+    here = InstalledDistribution(name="vllm", version="1", place=MODS_PACKAGES)
+    layer = made(distributions=(here,), dist_packages=("vllm",), mods_vllm=f"{MODS_PACKAGES}/vllm")
     assert (layer.links, layer.faults) == ({}, ())
     layer = made(dist_packages=("vllm",), mods_vllm=f"{SITE}/vllm")
     assert (layer.links, layer.faults) == ({}, ())
 
 
 def test_another_vllm_in_the_folder_of_mods_is_a_fault() -> None:
-    layer = made(dist_packages=("vllm",), mods_vllm=f"{DIST_PACKAGES}/vllm")
+    layer = made(dist_packages=("vllm",), mods_vllm=f"{MODS_PACKAGES}/vllm")
     assert layer.links == {}
-    assert f"{DIST_PACKAGES}/vllm is {DIST_PACKAGES}/vllm, but Python imports {SITE}/vllm" in layer.faults[0]
+    assert f"{MODS_PACKAGES}/vllm is {MODS_PACKAGES}/vllm, but Python imports {SITE}/vllm" in layer.faults[0]
 
 
 def test_the_package_that_python_imports_decides_wherever_its_metadata_lies() -> None:
-    assert where(dict(made(vllm="/srv/src/vllm").links)) == {DIST_PACKAGES: "/srv/src"}
+    assert where(dict(made(vllm="/srv/src/vllm").links)) == {MODS_PACKAGES: "/srv/src"}
 
 
 @pytest.mark.parametrize("name", ["VLLM_HOST_IP", "NCCL_SOCKET_IFNAME", "RAY_memory_monitor_refresh_ms"])

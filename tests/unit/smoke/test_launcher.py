@@ -1,9 +1,10 @@
-"""The launcher contract, point by point, on facts as the probes write them."""
+"""The points of docs/launcher-contract.md 2.6, on facts as the probes write them."""
 
 from typing import Any
 
 import pytest
 
+from pipeline.config.launcher_contract import SHELL_TOOLS
 from pipeline.smoke import launcher, ray
 from pipeline.smoke.containers import Said
 from pipeline.smoke.node_script import CALLS, REFUSALS, expected_env, script_faults
@@ -32,7 +33,7 @@ def script_facts() -> dict[str, str]:
 
 
 def good_facts() -> dict[str, str]:
-    tools = (*launcher.COREUTILS, *launcher.TOOLS, "uv", "pip")
+    tools = (*SHELL_TOOLS, *launcher.TOOLS, "uv", "pip")
     return {
         "uid": "0",
         "home": "/root",

@@ -99,7 +99,7 @@ ON_IMAGES = tuple(f"build:{name}" for name, image in CONFIG.images.items() if is
 READ_BY = {
     "pipeline.image.bytecode.SCRIPT": ("base:", "wheels:", "build:"),
     "pipeline.smoke.containers.PROBES": ("smoke:",),  # the others know its labels only
-    "pipeline.foreign.launcher_layer.NODE_SCRIPT": ON_IMAGES,  # laid on another image, and nowhere else
+    "pipeline.foreign.launcher_layer.NODE_SCRIPT_FILE": ON_IMAGES,  # laid on another image, and nowhere else
     "pipeline.foreign.facts_cache.ROOM": (),  # source, hashed to know whose facts are kept: it is code of those tasks
 }
 """Which tasks read a file of a module that other tasks import as well."""
