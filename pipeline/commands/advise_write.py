@@ -7,7 +7,7 @@ from uuid import uuid4
 
 from pipeline.config import image_yaml, loader
 from pipeline.core.errors import TandemError
-from pipeline.core.files import not_writable
+from pipeline.core.files import not_writable, write_whole
 
 
 def created(root: Path, name: str, text: str) -> str:
@@ -38,21 +38,10 @@ def rewritten(root: Path, name: str, image: str, requirements: Sequence[str], sm
     before = data.decode()
     after = image_yaml.apply_advice(before, where, image, requirements, smoke)
     image_yaml.check_rest_unchanged(before, after, where, image)
-    _replace(file, after.encode())
+    write_whole(file, after, mode=file.stat().st_mode)
     try:
         loader.load_config(root)
     except TandemError:
-        _replace(file, data)
+        write_whole(file, data, mode=file.stat().st_mode)
         raise
     return f"base in {where}"
-
-
-def _replace(file: Path, data: bytes) -> None:
-    new = file.with_name(f".{file.name}.{uuid4().hex[:8]}")
-    try:
-        new.write_bytes(data)
-        shutil.copymode(file, new)
-        new.replace(file)
-    except OSError as error:
-        new.unlink(missing_ok=True)
-        raise not_writable(file, error) from error

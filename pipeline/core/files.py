@@ -1,62 +1,71 @@
-"""Files that are whole or absent: a temporary name, a sync, a rename."""
+"""Writes files so that a reader, or a kill at any moment, finds the old file or the new one, never a part."""
 
 import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pipeline.core.errors import HostError
 
-FULL = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG}
+DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG}
 
 
-def write_whole(path: Path, text: str, *, sync: bool = True) -> None:
-    """Put `text` at `path` so that a reader, or a kill at any moment, sees the old file or the new one.
+@contextmanager
+def replacing(path: Path, *, sync: bool = False) -> Iterator[Path]:
+    """Yields a temporary path beside `path`; what the block writes there takes the place of `path` at its end.
 
-    `sync` makes it survive a power cut too; without it the call costs a few dozen microseconds.
-    Raises HostError if the folder cannot be written.
+    If the block fails, `path` stays as it was. With `sync`, the file survives a power cut too. Raises OSError.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+    path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with temporary.open("w", encoding="utf-8") as file:
-                file.write(text)
-                if sync:
-                    file.flush()
-                    os.fsync(file.fileno())
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        yield temporary
+        if sync:
+            _sync(temporary)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    if sync:
+        _sync(path.parent)
+
+
+def write_whole(path: Path, content: str | bytes, *, mode: int | None = None, sync: bool = True) -> None:
+    """Replaces the content of a file, and its permissions by `mode` if that is given.
+
+    Without `sync` the call costs a few dozen microseconds. Raises HostError if the file cannot be written.
+    """
+    try:
+        with replacing(path, sync=sync) as temporary:
+            temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+            if mode is not None:
+                temporary.chmod(mode)
     except OSError as error:
         raise not_writable(path, error) from error
-    if sync:
-        _sync_folder(path.parent)
 
 
 def point(link: Path, name: str) -> None:
-    """Make `link` a symbolic link to `name` beside it, in one step. Raises HostError if it cannot be written."""
+    """Makes `link` a symbolic link to `name` beside it, in one step. Raises HostError if it cannot be written."""
     if link.is_symlink() and str(link.readlink()) == name:
         return
-    temporary = link.with_name(f".{link.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
-        link.parent.mkdir(parents=True, exist_ok=True)
-        temporary.symlink_to(name)
-        temporary.replace(link)
+        with replacing(link) as temporary:
+            temporary.symlink_to(name)
     except OSError as error:
         raise not_writable(link, error) from error
 
 
 def not_writable(path: Path, error: OSError) -> HostError:
-    """The failure to report when something below artifacts/ cannot be written."""
+    """Returns the failure to report when a file cannot be written."""
     return HostError(
         f"{path}: cannot be written: {error.strerror or error}",
-        hint=f"results, logs and locks are kept there; {path.parent} must be writable, with space left",
+        hint=f"{path.parent} must be writable, with space left",
     )
 
 
 def of_the_disk(error: BaseException) -> BaseException:
-    """An error of the operating system that no code of ours can help, as an expected failure; any other as it is."""
-    if isinstance(error, OSError) and error.errno in FULL:
+    """Returns an expected failure in place of an error of a full or read-only disk, and any other error as it is."""
+    if isinstance(error, OSError) and error.errno in DISK_FULL:
         where = f"{error.filename}: " if error.filename else ""
         return HostError(
             f"{where}{error.strerror}", hint="`df -h` says which disk is full; `./doitw gc` frees some space"
@@ -64,8 +73,8 @@ def of_the_disk(error: BaseException) -> BaseException:
     return error
 
 
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

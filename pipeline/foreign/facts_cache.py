@@ -3,12 +3,13 @@
 import gzip
 import hashlib
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
-from uuid import uuid4
 
 import msgspec
 
+from pipeline.core.files import replacing
 from pipeline.core.log import Log
 from pipeline.foreign import pull
 from pipeline.foreign.pull import ImageScan
@@ -50,10 +51,5 @@ def load(file: Path, shape: type[T]) -> T | None:
 
 def store(file: Path, value: msgspec.Struct) -> None:
     """Keep it for the next time; a folder that cannot be written costs that time only."""
-    new = file.with_name(f".{file.name}.{uuid4().hex[:8]}")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        new.write_bytes(gzip.compress(msgspec.msgpack.encode(value), compresslevel=1))
-        new.replace(file)
-    except OSError:
-        new.unlink(missing_ok=True)
+    with suppress(OSError), replacing(file) as temporary:
+        temporary.write_bytes(gzip.compress(msgspec.msgpack.encode(value), compresslevel=1))

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from pipeline.core import http_client, platforms, procs
 from pipeline.core.errors import HostError, TandemError
+from pipeline.core.files import replacing
 
 SOCKET = "/var/run/docker.sock"
 BINFMT = Path("/proc/sys/fs/binfmt_misc")
@@ -245,11 +246,8 @@ def _buildx_version(path: Path) -> str:
     except TandemError:
         return ""
     found = words[1] if len(words) > 1 else ""
-    with suppress(OSError):  # who has no cache asks again
-        cache.parent.mkdir(parents=True, exist_ok=True)
-        fresh = cache.with_suffix(f".{os.getpid()}")
+    with suppress(OSError), replacing(cache) as fresh:  # without a cache, the next call asks again
         fresh.write_text(json.dumps({"identity": identity, "version": found}))
-        fresh.replace(cache)
     return found
 
 

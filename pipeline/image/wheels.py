@@ -12,6 +12,7 @@ from typing import Any
 
 from pipeline.core import procs, store, tar
 from pipeline.core.errors import TandemError
+from pipeline.core.files import write_whole
 from pipeline.core.log import Log, step
 from pipeline.core.scratch import scratch_folder
 from pipeline.image import bytecode, installed_tree, layers
@@ -227,9 +228,7 @@ def _write(
 def _summary(plan: Sequence[Layer], digests: Mapping[str, str], files: int, into: Path) -> dict[str, Any]:
     listed = [{"name": layer.name, "sha256": digests[layer.name], "size": layer.size} for layer in plan]
     text = json.dumps(listed, indent=1) + "\n"
-    part = into / f"{SUMMARY}.part"
-    part.write_text(text, encoding="utf-8")
-    part.replace(into / SUMMARY)
+    write_whole(into / SUMMARY, text, sync=False)
     return {
         "digest": "sha256:" + store.digest(into / SUMMARY),
         "layers": dict(digests),

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pipeline.core import procs
 from pipeline.core.errors import HostError
+from pipeline.core.files import write_whole
 from pipeline.host.needs import which
 
 KEY, KNOWN, CONFIG, BIN = "id_ed25519", "known_hosts", "config", "bin"
@@ -74,10 +75,10 @@ def host_key(scratch: Path) -> tuple[bytes, str]:
 
 def write(into: Path, ssh: str, hosts: Mapping[str, str]) -> None:
     """Write known hosts, configuration and the lab's `ssh`; `hosts` are public host keys by address."""
-    _put(into / KNOWN, "".join(f"{address} {key}\n" for address, key in hosts.items()))
-    _put(into / CONFIG, config(into, hosts))
-    (into / BIN).mkdir(exist_ok=True)
-    _put(into / BIN / "ssh", f'#!/bin/sh\nexec {shlex.quote(ssh)} -F {shlex.quote(str(into / CONFIG))} "$@"\n', 0o700)
+    write_whole(into / KNOWN, "".join(f"{address} {key}\n" for address, key in hosts.items()), mode=0o600)
+    write_whole(into / CONFIG, config(into, hosts), mode=0o600)
+    wrapper = f'#!/bin/sh\nexec {shlex.quote(ssh)} -F {shlex.quote(str(into / CONFIG))} "$@"\n'
+    write_whole(into / BIN / "ssh", wrapper, mode=0o700)
 
 
 def config(there: Path, addresses: Mapping[str, str]) -> str:
@@ -101,10 +102,3 @@ def config(there: Path, addresses: Mapping[str, str]) -> str:
     names = list(addresses)
     blocks = [("Host " + " ".join(names), ours), ("Host * " + " ".join(f"!{name}" for name in names), others)]
     return "\n".join(line for head, lines in blocks for line in (head, *(f"    {line}" for line in lines))) + "\n"
-
-
-def _put(path: Path, text: str, mode: int = 0o600) -> None:
-    part = path.with_name(f".{path.name}.part")
-    part.write_text(text, encoding="utf-8")
-    part.chmod(mode)
-    part.replace(path)

@@ -8,16 +8,16 @@ resolved it, the wheels' file names and sizes, the hashes of the other three). A
 
 import hashlib
 import json
-import os
 import re
-import tempfile
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
 from pipeline.core.errors import ConfigError
+from pipeline.core.files import replacing
 from pipeline.foreign.facts import ImageFacts
 from pipeline.lock.contents import CombinedLock, DebianLock, Lock
 from pipeline.lock.debs import Deb
@@ -101,10 +101,11 @@ def _write_files(
     paths = file_paths(name, ends)
     files = {part: _sha256(content) for part, content in text.items()}
     last = json.dumps({**head, "files": files}, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
-    ready = {paths[part]: _beside(root / paths[part], content) for part, content in text.items()}
-    ready[paths["head"]] = _beside(root / paths["head"], last)
-    for path, file in ready.items():
-        file.replace(root / path)
+    with ExitStack() as pending:  # it ends in reverse order: the head is replaced last
+        for part, content in {"head": last, **text}.items():
+            temporary = pending.enter_context(replacing(root / paths[part], sync=True))
+            temporary.write_text(content, encoding="utf-8")
+            temporary.chmod(0o644)
 
 
 def requirements(name: str, pins: Iterable[Wheel]) -> str:
@@ -158,17 +159,6 @@ def _text(root: Path, path: str, name: str) -> str:
         raise ConfigError(said, hint=f"restore it, or `./doitw relock {name}`") from error
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from error
-
-
-def _beside(path: Path, content: str) -> Path:
-    """A finished file next to `path`, to be renamed to it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=".", encoding="utf-8", delete=False) as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    Path(file.name).chmod(0o644)
-    return Path(file.name)
 
 
 def _sha256(text: str) -> str:

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from pipeline.core import platforms
 from pipeline.core.errors import ConfigError, HostError
+from pipeline.core.files import write_whole
 from pipeline.core.log import Log
 
 if TYPE_CHECKING:
@@ -49,10 +50,8 @@ class Wanted(Struct, frozen=True, kw_only=True):
         for arch in ARCHITECTURES:
             with aptroot.private(self.suite, arch, log) as apt:
                 found += [deb for deb in apt.resolve(self.packages, kept) if not self.kept or deb.name in self.kept]
-        part = (root / self.path).with_suffix(".part")
         # A package for all architectures is found once for each.
-        part.write_text(lockfile.columns(set(found)), encoding="utf-8")
-        part.replace(root / self.path)
+        write_whole(root / self.path, lockfile.columns(set(found)))
         return self.read(root)
 
     def read(self, root: Path) -> "tuple[Deb, ...]":
