@@ -1,4 +1,4 @@
-"""What the last words of a node mean: a catalogue of causes, as data, and the one that fits first."""
+"""A catalogue of why nodes fail, as data, and the search for the first cause that fits a node's log."""
 
 import re
 from collections.abc import Sequence
@@ -7,16 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Cause:
-    """`said` is a regular expression over a node's log; `cause` and `remedy` are for people.
-
-    `again`: a second start may well do better.
-    """
+    """Why a node fails, and what to do about it."""
 
     name: str
-    said: str
-    cause: str
+    pattern: str
+    """A regular expression that is searched for in a node's log."""
+    explanation: str
     remedy: str
-    again: bool = False
+    may_pass: bool = False
+    """A second start may well succeed."""
 
 
 # From the particular to the general: the first that fits names the failure.
@@ -26,7 +25,7 @@ CAUSES: tuple[Cause, ...] = (
         r"qemu: uncaught target signal|QEMU internal SIG",
         "the emulator itself crashed",
         "deploy again; on the real machine nothing is emulated",
-        again=True,
+        may_pass=True,
     ),
     Cause(
         "platform",
@@ -38,11 +37,11 @@ CAUSES: tuple[Cause, ...] = (
         "port",
         r"port is already allocated|address already in use|Address already in use|errno: 98",
         "a port that the cluster needs is taken",
-        "doit ps shows what runs; stop it, or choose another serve.port in pipeline.yaml",
+        "./doitw ps shows what runs; stop it, or choose another serve.port in pipeline.yaml",
     ),
     Cause(
         "nofile",
-        r"error setting rlimit|(?<!like `)OSError: \[Errno 24\]",  # vLLM's mere warning says "errors like"
+        r"error setting rlimit|(?<!like `)OSError: \[Errno 24\]",  # vLLM's harmless warning says "errors like"
         "the limit on open files is too low",
         "raise LimitNOFILE of the Docker engine's service",
     ),
@@ -50,20 +49,20 @@ CAUSES: tuple[Cause, ...] = (
         "token",
         r"AuthenticationError|Unauthenticated|InvalidAuthToken|authentication token",
         "a node has another Ray token than the head, or none",
-        "doit down, then doit deploy: a deploy gives all nodes one new token",
+        "./doitw down, then ./doitw deploy: a deploy gives all nodes one new token",
     ),
     Cause(
         "ray-version",
         r"Version mismatch: The cluster was started with",
         "the nodes run different versions of Ray or Python",
-        "all nodes must run one digest: doit down, then doit deploy",
+        "all nodes must run one digest: ./doitw down, then ./doitw deploy",
     ),
     Cause(
         "raylet",
         r"The current node timed out during startup|raylet failed to\s+startup",
         "Ray's raylet did not start within the 30 s that Ray gives it",
         "the machine is too busy: deploy again when it is less so",
-        again=True,
+        may_pass=True,
     ),
     Cause(
         "ray-lost",
@@ -156,26 +155,26 @@ KILLED = Cause(
     "the kernel killed a node's process for lack of memory",
     "free memory on the node, or serve with fewer or smaller buffers",
 )
-SIGKILL = 137
+SIGKILL_EXIT_CODE = 137
 
 
 def diagnose(logs: Sequence[str], *, oom_killed: bool = False, exit_code: int = 0) -> Cause | None:
-    """The cause that the nodes' logs and the end of a container tell of; None if the catalogue has none."""
-    if oom_killed or exit_code == SIGKILL:
+    """Returns the cause that the nodes' logs and a container's end tell of; None if the catalogue has none."""
+    if oom_killed or exit_code == SIGKILL_EXIT_CODE:
         return KILLED
     for cause in CAUSES:
-        if any(re.search(cause.said, log) for log in logs):
+        if any(re.search(cause.pattern, log) for log in logs):
             return cause
     return None
 
 
-def named(name: str) -> Cause:
-    """The cause of that name."""
+def cause_named(name: str) -> Cause:
+    """Returns the cause of that name."""
     return next(cause for cause in CAUSES if cause.name == name)
 
 
-def last_words(log: str, lines: int = 8) -> str:
-    """The end of a log that a person should see first: its errors if it has any, else its last lines."""
-    said = [line for line in log.splitlines() if line.strip()]
-    errors = [line for line in said if re.search(r"(Error|Exception)\b|\bERROR\b|\b(error|fatal):", line)]
-    return "\n".join((errors or said)[-lines:])
+def last_words(log: str, count: int = 8) -> str:
+    """Returns the lines at the end of a log to show first: its last errors, or its last lines if it has none."""
+    lines = [line for line in log.splitlines() if line.strip()]
+    errors = [line for line in lines if re.search(r"(Error|Exception)\b|\bERROR\b|\b(error|fatal):", line)]
+    return "\n".join((errors or lines)[-count:])

@@ -1,279 +1,281 @@
-"""Stage deploy: pushed image + cluster → one tensor-parallel engine that answers, and the verdict on it.
+"""Stage deploy: makes a pushed image and a cluster one tensor-parallel engine that answers, and judges the answer.
 
-Each step has a name, and fails with the cause that the nodes' logs tell. What a failed or interrupted deploy started
-is taken away again; the logs stay.
+Each step has a name (see steps.py), and fails with the cause that the nodes' logs tell of. Deploy removes what a failed
+or interrupted attempt started, and keeps the logs.
 """
 
 import io
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from pipeline.cluster import causes, completion
-from pipeline.cluster import nodes as clusters
-from pipeline.cluster import plan as layout
-from pipeline.cluster.plan import Plan
-from pipeline.cluster.start import BringUp, Failure
+from msgspec import Struct
+
+from pipeline.cluster import causes, service_api
+from pipeline.cluster.node_logs import diagnose_files
+from pipeline.cluster.nodes import Nodes, difference, open_nodes
+from pipeline.cluster.plan import NodePlan, on_any_port, plan_nodes, single_rank
+from pipeline.cluster.service_api import Completion, ServiceError
+from pipeline.cluster.start import ClusterStart
+from pipeline.cluster.steps import Report, Step, StepFailedError
 from pipeline.config.models import Cluster, Serve
 from pipeline.config.rules import REFERENCE_SUFFIX
 from pipeline.core import platforms
-from pipeline.core.errors import Cancelled, TandemError
+from pipeline.core.errors import TandemError
 from pipeline.core.log import Log, announce
 from pipeline.core.waiting import wait_until
 from pipeline.host import engine
 
-Json = dict[str, Any]
 ATTEMPTS = 2
-COMPLETION_WITHIN = 600.0
-USUAL = 40.0
-"""Seconds that a completion takes as a rule where nodes are emulated."""
-# As the Docker engine names machines, and as platforms do.
+COMPLETION_TIMEOUT_S = 600.0
+USUAL_COMPLETION_S = 40.0
+"""The time that a completion usually takes on emulated nodes."""
 
 
 class DeployError(TandemError):
-    """A step of the deploy failed; `step` is its name, `cause` the catalogue's name for why, if it has one."""
+    """A step of the deploy failed."""
 
-    def __init__(self, step: str, said: str, cause: causes.Cause | None, logs: Path) -> None:
-        why = f"\n{cause.cause}" if cause else ""
-        super().__init__(f"{step}: {said}{why}\nlogs: {logs}", hint=cause.remedy if cause else "the logs say more")
+    def __init__(self, step: Step, message: str, cause: causes.Cause | None, logs: Path) -> None:
+        reason = f"\n{cause.explanation}" if cause else ""
+        hint = cause.remedy if cause else "the logs say more"
+        super().__init__(f"{step}: {message}{reason}\nlogs: {logs}", hint=hint)
         self.step = step
         self.cause = cause.name if cause else None
+        """The name of the cause in the catalogue, if it has one."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Target:
-    """What is deployed: `image` is repository@sha256:…, `model` the folder sent to the nodes (None: they have it)."""
+class DeployTarget:
+    """An image and the cluster that is to serve from it."""
 
     name: str
     cluster: Cluster
     image: str
+    """repository@sha256:…"""
     platform: str
+    """os/architecture"""
     model: Path | None
+    """The folder that is copied to the nodes; None if they have the model."""
 
 
-@dataclass
-class Report:
-    """The steps that were passed: name, what was found, seconds."""
+class DeployedNode(Struct, frozen=True):
+    """A node that serves."""
 
-    rows: list[tuple[str, str, float]] = field(default_factory=list)
-
-    @contextmanager
-    def step(self, name: str, log: Log) -> Iterator[list[str]]:
-        """One step; the caller appends what it found to the list that it is given."""
-        announce(log, f"{name} …")
-        found: list[str] = []
-        start = time.monotonic()
-        yield found
-        self.rows.append((name, "; ".join(found), time.monotonic() - start))
-        announce(log, f"{name}: {'; '.join(found) or 'done'} ({self.rows[-1][2]:.1f} s)")
+    node: str
+    endpoint: str
+    container: str
+    labels: dict[str, str]
+    ranks: list[int]
 
 
-def run(target: Target, reference: Mapping[str, Any] | None, logs: Path, log: Log) -> Json:
-    """Make the cluster serve, unless it does already; prove it with one completion that agrees with `reference`.
+class Deployed(Struct, frozen=True, kw_only=True):
+    """A cluster that serves, proved by one completion. It contains no times."""
 
-    The nodes' logs go below `logs`. Returns nodes (container, labels, ranks), endpoint and what was answered; no
-    times. Raises DeployError, HostError, Cancelled.
+    cluster: str
+    digest: str
+    executor: str
+    endpoint: str
+    """The URL of the OpenAI API."""
+    model: str
+    nodes: list[DeployedNode]
+    prompt: str
+    text: str
+    tokens: list[int]
+
+
+def deploy(target: DeployTarget, reference: Completion | None, logs: Path, log: Log) -> Deployed:
+    """Makes the cluster serve, unless it does already, and checks that one completion agrees with `reference`.
+
+    The nodes' logs go to the folder `logs`. Raises DeployError, ConfigError, HostError, Cancelled.
     """
-    return carry_out(plans(target), target.cluster, reference, logs, log)
+    return deploy_plans(plan_target(target), target.cluster, reference, logs, log)
 
 
-def reference(target: Target, logs: Path, log: Log) -> Json:
-    """What the same image and model answer on one rank, in a container that is gone afterwards."""
-    alone = Target(
+def complete_on_one_rank(target: DeployTarget, logs: Path, log: Log) -> Completion:
+    """Returns the completion of the same image and model on one rank, in a container that is removed afterwards.
+
+    Raises as deploy().
+    """
+    single = DeployTarget(
         name=target.name + REFERENCE_SUFFIX,
-        cluster=layout.alone(target.cluster),
+        cluster=single_rank(target.cluster),
         image=target.image,
         platform=target.platform,
         model=target.model,
     )
-    wanted = tuple(layout.anywhere(plan) for plan in plans(alone))
     report = Report()
-    with clusters.session(wanted) as nodes:
+    with open_nodes([on_any_port(plan) for plan in plan_target(single)]) as nodes:
         try:
-            port = _up(nodes, alone.cluster, report, logs, log)
-            with report.step("completion", log):
-                return _answer(nodes, port, alone.cluster.serve, logs, log)
+            port = _start(nodes, single.cluster, report, logs, log)
+            with report.step(Step.COMPLETION, log):
+                return complete(nodes, port, single.cluster.serve, logs, log)
         finally:
             nodes.remove()
 
 
-def plans(target: Target) -> tuple[Plan, ...]:
-    """The plan of every node. Raises ConfigError, HostError."""
-    completion.keys(target.cluster.serve)  # refused before anything starts
+def plan_target(target: DeployTarget) -> tuple[NodePlan, ...]:
+    """Returns the plan of every node, the head first. Raises ConfigError, HostError."""
+    service_api.api_keys(target.cluster.serve)  # refused before anything starts
     wanted = target.platform.rpartition("/")[2]
-    machines = {endpoint: _machine(endpoint) for endpoint in {node.endpoint for node in target.cluster.nodes}}
-    emulated = any(machine != wanted for machine in machines.values())
-    return layout.plans(
-        target.name, target.cluster, target.image, target.platform, model=target.model, emulated=emulated
-    )
+    endpoints = {node.endpoint for node in target.cluster.nodes}
+    emulated = any(_architecture(endpoint) != wanted for endpoint in endpoints)
+    return plan_nodes(target.name, target.cluster, target.image, target.platform, model=target.model, emulated=emulated)
 
 
-def carry_out(
-    wanted: tuple[Plan, ...], cluster: Cluster, reference: Mapping[str, Any] | None, logs: Path, log: Log
-) -> Json:
-    """As run(), from the nodes' plans."""
+def deploy_plans(
+    plans: tuple[NodePlan, ...], cluster: Cluster, reference: Completion | None, logs: Path, log: Log
+) -> Deployed:
+    """Does what deploy() does, from the nodes' plans."""
     report = Report()
-    with clusters.session(wanted) as nodes:
-        port = _serving(nodes)
-        ran = port is not None
-        if ran:
-            log.line("the containers that run are the right ones, and answer: left alone")
+    with open_nodes(plans) as nodes:
+        port = _serving_port(nodes)
+        already_served = port is not None
+        if already_served:
+            log.line("containers are up to date and healthy; nothing to do")
         try:
             if port is None:
-                port = _up(nodes, cluster, report, logs, log)
-            outputs = _judge(nodes, cluster, port, reference, report, logs, log)
-            nodes.give_way()
+                port = _start(nodes, cluster, report, logs, log)
+            check_model_listed(nodes, port, cluster.serve, report, logs, log)
+            completion = _judged_completion(nodes, cluster.serve, port, reference, report, logs, log)
+            nodes.lower_cpu_shares()
         except BaseException as error:
-            # What ran before and only could not be asked to the end stays.
-            if not ran or isinstance(error, DeployError):
+            # A cluster that served before and whose check was merely interrupted stays.
+            if not already_served or isinstance(error, DeployError):
                 nodes.remove()
             raise
-    for line in table(outputs, report):
+    deployed = _deployed(plans, cluster, port, completion)
+    for line in render_verdict(deployed, report):
         announce(log, line)
-    return outputs
+    return deployed
 
 
-def table(outputs: Json, report: Report) -> list[str]:
-    """The verdict, as lines of two tables: steps with their times, nodes with their ranks."""
+def render_verdict(deployed: Deployed, report: Report) -> list[str]:
+    """Returns the verdict as lines of two tables: steps with their times, nodes with their ranks."""
     from rich.console import Console
     from rich.table import Table
 
     steps = Table("step", "found", "seconds")
-    for name, said, seconds in report.rows:
-        steps.add_row(name, said, f"{seconds:.1f}")
+    for step, results, seconds in report.rows:
+        steps.add_row(step, results, f"{seconds:.1f}")
     nodes = Table("node", "container", "ranks")
-    for node in outputs["nodes"]:
-        nodes.add_row(node["node"], node["container"], " ".join(map(str, node["ranks"])))
+    for node in deployed.nodes:
+        nodes.add_row(node.node, node.container, " ".join(map(str, node.ranks)))
     console = Console(width=120, color_system=None, markup=False, record=True, file=io.StringIO())
     console.print(steps, nodes)
-    title = f"cluster {outputs['cluster']}, executor {outputs['executor']}, image {outputs['digest']}"
-    said = f"serves {outputs['model']} at {outputs['endpoint']}: {outputs['prompt']!r} → {outputs['text']!r}"
-    return [title, *console.export_text().splitlines(), said]
+    title = f"cluster {deployed.cluster}, executor {deployed.executor}, image {deployed.digest}"
+    answer = f"serves {deployed.model} at {deployed.endpoint}: {deployed.prompt!r} → {deployed.text!r}"
+    return [title, *console.export_text().splitlines(), answer]
 
 
-def _serving(nodes: clusters.Nodes) -> int | None:
-    """The port on which the cluster serves, if every container is the wanted one and /health says 200."""
-    there = [nodes.found(plan) for plan in nodes.plans]
-    if any(clusters.difference(plan, found) for plan, found in zip(nodes.plans, there, strict=True)):
+def check_model_listed(nodes: Nodes, port: int, serve: Serve, report: Report, logs: Path, log: Log) -> None:
+    """Does the step MODEL: checks that the service lists the model. Raises DeployError."""
+    with report.step(Step.MODEL, log) as results, _explained(Step.MODEL, nodes, logs):
+        models = service_api.list_models(port, serve)
+        if serve.name not in models:
+            raise DeployError(Step.MODEL, f"/v1/models lists {models}, not {serve.name}", None, logs)
+        results.append(serve.name)
+
+
+def complete(nodes: Nodes, port: int, serve: Serve, logs: Path, log: Log) -> Completion:
+    """Returns a completion, and shows progress while the service computes it. Raises DeployError, Cancelled."""
+    pool = ThreadPoolExecutor(1)
+    try:
+        with _explained(Step.COMPLETION, nodes, logs):
+            future = pool.submit(service_api.complete, port, serve, timeout_s=COMPLETION_TIMEOUT_S)
+            wait_until(
+                future.done,
+                timeout_s=2 * COMPLETION_TIMEOUT_S,
+                interval_s=0.2,
+                log=log,
+                title="completion",
+                usual_s=USUAL_COMPLETION_S,
+            )
+            return future.result(timeout=0)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _serving_port(nodes: Nodes) -> int | None:
+    """Returns the port on which the cluster serves, if every container is as planned and /health says 200."""
+    states = [nodes.state(plan) for plan in nodes.plans]
+    if any(difference(plan, state) for plan, state in zip(nodes.plans, states, strict=True)):
         return None
-    port = there[0].published if there[0] else None
-    return port if port is not None and BringUp.healthy(port) else None
+    port = states[0].published if states[0] else None
+    return port if port is not None and service_api.is_healthy(port) else None
 
 
-def _up(nodes: clusters.Nodes, cluster: Cluster, report: Report, logs: Path, log: Log) -> int:
-    """Start everything; the published port. Starts once more if the cause of a failure is one that passes."""
+def _start(nodes: Nodes, cluster: Cluster, report: Report, logs: Path, log: Log) -> int:
+    """Starts everything; returns the published port. Starts a second time if the cause of a failure may pass."""
     for attempt in range(1, ATTEMPTS + 1):
-        bringing = BringUp(nodes, cluster, report.step, logs, log)
+        start = ClusterStart(nodes, cluster, report, logs, log)
         try:
-            return bringing.run()
-        except Failure as failure:
-            error = _explained(failure, bringing, logs)
+            return start.run()
+        except StepFailedError as failure:
+            start.collect_logs()
             nodes.remove()
-            if not (failure.cause and failure.cause.again) or attempt == ATTEMPTS:
-                raise error from failure
-            log.line(f"{failure.cause.cause}: once more")
+            if not (failure.cause and failure.cause.may_pass) or attempt == ATTEMPTS:
+                raise DeployError(failure.step, str(failure), failure.cause, logs) from failure
+            log.line(f"{failure.cause.explanation}: trying again")
         except BaseException:
-            bringing.collect()
+            start.collect_logs()
             nodes.remove()
             raise
     raise AssertionError("unreachable")
 
 
-def _explained(failure: Failure, bringing: BringUp, logs: Path) -> DeployError:
-    bringing.collect()
-    return DeployError(failure.step, str(failure), failure.cause, logs)
-
-
-def _judge(
-    nodes: clusters.Nodes,
-    cluster: Cluster,
-    port: int,
-    reference: Mapping[str, Any] | None,
-    report: Report,
-    logs: Path,
-    log: Log,
-) -> Json:
-    model = cluster.serve.name
-    with report.step("model", log) as found:
-        _listed(nodes, port, cluster.serve, logs)
-        found.append(model)
-    with report.step("completion", log) as found:
-        answer = _answer(nodes, port, cluster.serve, logs, log)
-        found.append(repr(answer["text"]))
+def _judged_completion(
+    nodes: Nodes, serve: Serve, port: int, reference: Completion | None, report: Report, logs: Path, log: Log
+) -> Completion:
+    """Does the steps COMPLETION and VERDICT. Raises DeployError, Cancelled."""
+    with report.step(Step.COMPLETION, log) as results:
+        completion = complete(nodes, port, serve, logs, log)
+        results.append(repr(completion.text))
     if reference is not None:
-        with report.step("verdict", log) as found:
-            apart = completion.differences(answer, reference)
-            if apart:
-                raise DeployError("verdict", "; ".join(apart), causes.WRONG_ANSWER, logs)
-            tokens = len(answer["tokens"])
-            found.append(f"{tokens} tokens as on one rank, within {completion.widest(answer, reference):.1e}")
-    return {
-        "cluster": nodes.plans[0].cluster,
-        "digest": nodes.plans[0].digest,
-        "executor": cluster.executor,
-        "endpoint": f"http://127.0.0.1:{port}/v1",
-        "model": model,
-        "nodes": [_node(plan) for plan in nodes.plans],
-        "prompt": completion.PROMPT,
-        "text": answer["text"],
-        "tokens": answer["tokens"],
-    }
+        with report.step(Step.VERDICT, log) as results:
+            differences = service_api.differences(completion, reference)
+            if differences:
+                raise DeployError(Step.VERDICT, "; ".join(differences), causes.WRONG_ANSWER, logs)
+            tolerance = service_api.largest_difference(completion, reference)
+            results.append(f"{len(completion.tokens)} tokens as on one rank, within {tolerance:.1e}")
+    return completion
 
 
-def _listed(nodes: clusters.Nodes, port: int, serve: Serve, logs: Path) -> None:
-    """See that the service lists the model. Raises DeployError."""
+@contextmanager
+def _explained(step: Step, nodes: Nodes, logs: Path) -> Iterator[None]:
+    """Turns a failure of the service into DeployError, with the cause that the nodes' log files tell of."""
     try:
-        listed = BringUp.models(port, serve)
-    except Failure as failure:
-        raise DeployError(failure.step, str(failure), _cause(nodes, logs), logs) from failure
-    if serve.name not in listed:
-        raise DeployError("model", f"/v1/models lists {listed}, not {serve.name}", None, logs)
+        yield
+    except (ServiceError, TimeoutError) as error:
+        raise DeployError(step, str(error), diagnose_files(nodes.plans, logs), logs) from error
 
 
-def _answer(nodes: clusters.Nodes, port: int, serve: Serve, logs: Path, log: Log) -> Json:
-    """The completion, awaited with a sign of life. Raises DeployError with the cause that the nodes' logs tell of."""
-    pool = ThreadPoolExecutor(1)
-    try:
-        asked = pool.submit(completion.ask, port, serve, within=COMPLETION_WITHIN)
-        timeout_s = 2 * COMPLETION_WITHIN
-        wait_until(asked.done, timeout_s=timeout_s, interval_s=0.2, log=log, title="completion", usual_s=USUAL)
-        return asked.result(timeout=0)
-    except (OSError, TandemError) as error:
-        if isinstance(error, Cancelled):
-            raise
-        raise DeployError("completion", completion.hidden(str(error), serve), _cause(nodes, logs), logs) from error
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+def _deployed(plans: tuple[NodePlan, ...], cluster: Cluster, port: int, completion: Completion) -> Deployed:
+    nodes = [
+        DeployedNode(plan.node, plan.endpoint, plan.container, dict(plan.labels), list(plan.ranks)) for plan in plans
+    ]
+    return Deployed(
+        cluster=plans[0].cluster,
+        digest=plans[0].digest,
+        executor=cluster.executor,
+        endpoint=f"http://127.0.0.1:{port}/v1",
+        model=cluster.serve.name,
+        nodes=nodes,
+        prompt=service_api.PROMPT,
+        text=completion.text,
+        tokens=completion.tokens,
+    )
 
 
-def _cause(nodes: clusters.Nodes, logs: Path) -> causes.Cause | None:
-    """What the nodes' log files tell of."""
-    files = [logs / f"{plan.node}.log" for plan in nodes.plans]
-    return causes.diagnose([file.read_text(errors="replace") for file in files if file.exists()])
-
-
-def _node(plan: Plan) -> Json:
-    labels: Json = dict(plan.labels)
-    return {
-        "node": plan.node,
-        "endpoint": plan.endpoint,
-        "container": plan.container,
-        "labels": labels,
-        "ranks": list(plan.ranks),
-    }
-
-
-def _machine(endpoint: str) -> str:
+def _architecture(endpoint: str) -> str:
+    """Returns the architecture of an engine's machine, as platforms name it."""
     if endpoint == "local":
-        architecture = str(engine.look(endpoint, "/info")["Architecture"])
+        machine = str(engine.look(endpoint, "/info")["Architecture"])
     else:
         client = engine.client(endpoint)
         try:
-            architecture = str(client.info()["Architecture"])
+            machine = str(client.info()["Architecture"])
         finally:
             client.close()
-    return platforms.architecture_of(architecture)
+    return platforms.architecture_of(machine)

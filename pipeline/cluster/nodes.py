@@ -1,4 +1,4 @@
-"""A cluster's containers: made and started from their plans, looked at, listened to, and taken away again."""
+"""The containers of a cluster: created and started from their plans, inspected, followed, and removed."""
 
 import io
 import tarfile
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.cluster.plan import ASSIGNED, GO, INSIDE, TOKEN, Plan
+from pipeline.cluster.plan import ANY_PORT, START_FILE, TANDEM_FOLDER, TOKEN_FILE, NodePlan
 from pipeline.core import tar as archives
 from pipeline.core.log import Log
 from pipeline.host import engine
@@ -20,15 +20,17 @@ if TYPE_CHECKING:
     from docker.models.containers import Container
 
 SHM_BYTES = 2 << 30
-LEAST_SHARES = 2
-"""Of 1024, the usual: the least that Linux knows (cgroup v1 cpu.shares; engines translate it for v2)."""
-Heard = Callable[[str, str], None]
-"""Called with a node's name and one line of its container's output."""
+LOWEST_CPU_SHARES = 2
+"""The lowest value that Linux knows (cgroup v1 cpu.shares; engines translate it for v2); the default is 1024."""
+CANNOT_START = 126
+"""The exit status that a shell gives to a command that cannot be executed."""
+LineHandler = Callable[[str, str], None]
+"""Is called with a node's name and one line of its container's output."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
-    """What a look finds of one node's container. `published` is the API's port on the node's loopback."""
+class ContainerState:
+    """The state of one node's container."""
 
     container: str
     node: str
@@ -38,11 +40,12 @@ class Found:
     started: str
     labels: Mapping[str, str]
     published: int | None
+    """The port of the node's loopback that serves the API."""
 
 
 @contextmanager
-def session(plans: Sequence[Plan]) -> Iterator["Nodes"]:
-    """The engines of all nodes, for deeds; their own failures become HostError and TandemError."""
+def open_nodes(plans: Sequence[NodePlan]) -> Iterator["Nodes"]:
+    """Connects to the engines of all nodes. Raises HostError if one goes away, TandemError if one refuses."""
     with ExitStack() as stack:
         endpoints = {plan.endpoint for plan in plans}
         clients = {endpoint: stack.enter_context(closing(engine.client(endpoint))) for endpoint in endpoints}
@@ -53,12 +56,12 @@ def session(plans: Sequence[Plan]) -> Iterator["Nodes"]:
 class Nodes:
     """The containers of some plans on their engines."""
 
-    def __init__(self, plans: Sequence[Plan], clients: Mapping[str, "DockerClient"]) -> None:
+    def __init__(self, plans: Sequence[NodePlan], clients: Mapping[str, "DockerClient"]) -> None:
         self.plans = tuple(plans)
         self._clients = clients
 
-    def pull(self, log: Log) -> None:
-        """Have every node's engine hold the image under its digest; what is there is not fetched again."""
+    def pull_image(self, log: Log) -> None:
+        """Makes every node's engine hold the image under its digest; an image that it holds is not pulled again."""
         from docker.errors import ImageNotFound
 
         for endpoint, plan in {plan.endpoint: plan for plan in self.plans}.items():
@@ -69,80 +72,86 @@ class Nodes:
                 log.line(f"{endpoint}: pulling {plan.image}")
                 images.pull(plan.image, platform=plan.platform)
 
-    def create(self, token: str) -> None:
-        """Make network and containers, put our files and the token into them; nothing starts yet."""
+    def create_containers(self, token: str) -> None:
+        """Creates networks and containers, and copies our files and the token into them; nothing starts yet."""
         for endpoint, network in {(plan.endpoint, plan.network) for plan in self.plans}:
             if network is not None:
                 labels = {LABEL: "node", f"{LABEL}.cluster": self.plans[0].cluster}
                 self._clients[endpoint].networks.create(network, labels=labels)
         for plan in self.plans:
-            container = self._clients[plan.endpoint].containers.create(plan.image, list(plan.command), **_options(plan))
-            container.put_archive("/", archive({**plan.files, TOKEN: token.encode()}))
+            container = self._clients[plan.endpoint].containers.create(
+                plan.image, list(plan.command), **_container_options(plan)
+            )
+            container.put_archive("/", pack_files({**plan.files, TOKEN_FILE: token.encode()}))
 
-    def start(self, plan: Plan) -> None:
-        """Start one node's container."""
+    def start_container(self, plan: NodePlan) -> None:
+        """Starts one node's container."""
         self._container(plan).start()
 
-    def release(self, plan: Plan) -> None:
-        """Give the word on which the node's engine starts."""
-        self._container(plan).put_archive("/", archive({GO: b""}))
+    def start_engine(self, plan: NodePlan) -> None:
+        """Sends the file for which the node's container waits before it starts vLLM."""
+        self._container(plan).put_archive("/", pack_files({START_FILE: b""}))
 
-    def found(self, plan: Plan) -> Found | None:
-        """What there is of the node's container now."""
+    def state(self, plan: NodePlan) -> ContainerState | None:
+        """Returns the state of the node's container; None if it does not exist."""
         from docker.errors import NotFound
 
         try:
-            return found(self._container(plan).attrs)
+            return container_state(self._container(plan).attrs)
         except NotFound:
             return None
 
-    def run(self, plan: Plan, argv: Sequence[str]) -> tuple[int, str]:
-        """Run a command in the node's container to its end; its status and its output."""
+    def run(self, plan: NodePlan, argv: Sequence[str]) -> tuple[int, str]:
+        """Runs a command in the node's container to its end; returns its exit status and output."""
         status, output = self._container(plan).exec_run(list(argv))
         assert status is not None
         assert isinstance(output, bytes)
         return status, output.decode(errors="replace")
 
-    def once(self, plan: Plan, argv: Sequence[str]) -> tuple[int, str]:
-        """Run a command in a container of the node's image that is gone afterwards; its status and its output."""
+    def run_in_new_container(self, plan: NodePlan, argv: Sequence[str]) -> tuple[int, str]:
+        """Runs a command in a temporary container of the node's image; returns its exit status and output.
+
+        A container that cannot start has the status 126, and the engine's message as its output.
+        """
         from docker.errors import APIError
 
         labels = {LABEL: "node", f"{LABEL}.cluster": plan.cluster}
-        made = self._clients[plan.endpoint].containers.create(
+        container = self._clients[plan.endpoint].containers.create(
             plan.image, list(argv), entrypoint=[], labels=labels, platform=plan.platform, network_mode="none"
         )
         try:
-            made.start()
-            status = int(made.wait()["StatusCode"])
-            return status, bytes(made.logs()).decode(errors="replace")
+            container.start()
+            status = int(container.wait()["StatusCode"])
+            return status, bytes(container.logs()).decode(errors="replace")
         except APIError as error:
-            return 126, str(error.explanation or error)
+            return CANNOT_START, str(error.explanation or error)
         finally:
-            made.remove(force=True, v=True)
+            container.remove(force=True, v=True)
 
-    def listen(self, plan: Plan, heard: Heard) -> threading.Thread:
-        """Start to hand over every line that the node's container writes, until it ends."""
+    def follow_output(self, plan: NodePlan, handle: LineHandler) -> threading.Thread:
+        """Starts a thread that hands over every line that the node's container writes, until it ends."""
         container = self._container(plan)
-        thread = threading.Thread(target=_pump, args=(container, plan.node, heard), daemon=True)
+        thread = threading.Thread(target=_pump_lines, args=(container, plan.node, handle), daemon=True)
         thread.start()
         return thread
 
-    def give_way(self) -> None:
-        """Let containers that stand in for machines have what processors all else leaves.
+    def lower_cpu_shares(self) -> None:
+        """Leaves the processors to everything else on this machine, as far as containers stand in for machines.
 
-        Real machines have nothing else to do; on this one a developer does, and looks at the world take longer beside
-        an engine that works (and, in an image without a compiler for emulation/patience.c, beside one that waits).
+        Real nodes have nothing else to do. On this machine a developer works, and the looks at engine and registry
+        take longer beside an engine that works (or merely waits, in an image that has no compiler for
+        emulation/patience.c).
         """
         for plan in self.plans:
             if plan.network is not None:
-                self._container(plan).update(cpu_shares=LEAST_SHARES)
+                self._container(plan).update(cpu_shares=LOWEST_CPU_SHARES)
 
     def remove(self) -> list[str]:
-        """Take away every container and network of the cluster, running or not; returns their names."""
-        return [name for client in self._clients.values() for name in clear(client, self.plans[0].cluster)]
+        """Removes every container and network of the cluster, running or not; returns their names."""
+        return [name for client in self._clients.values() for name in remove_cluster(client, self.plans[0].cluster)]
 
-    def fetch(self, plan: Plan, path: str) -> bytes | None:
-        """A tar of a file or folder of the node's container, or None if it has no such thing."""
+    def fetch_tar(self, plan: NodePlan, path: str) -> bytes | None:
+        """Returns a tar of a file or folder of the node's container; None if it does not exist there."""
         from docker.errors import APIError
 
         try:
@@ -151,32 +160,32 @@ class Nodes:
         except APIError:
             return None
 
-    def _container(self, plan: Plan) -> "Container":
+    def _container(self, plan: NodePlan) -> "Container":
         return self._clients[plan.endpoint].containers.get(plan.container)
 
 
-def clear(client: "DockerClient", cluster: str) -> list[str]:
-    """Remove a cluster's containers, then its networks, from one engine; returns their names."""
+def remove_cluster(client: "DockerClient", cluster: str) -> list[str]:
+    """Removes a cluster's containers, then its networks, from one engine; returns their names."""
     from docker.errors import NotFound
 
-    ours: dict[str, str | list[str] | bool] = {"label": [f"{LABEL}=node", f"{LABEL}.cluster={cluster}"]}
+    filters: dict[str, str | list[str] | bool] = {"label": [f"{LABEL}=node", f"{LABEL}.cluster={cluster}"]}
     removed: list[str] = []
-    for container in client.containers.list(all=True, filters=ours, ignore_removed=True):
+    for container in client.containers.list(all=True, filters=filters, ignore_removed=True):
         with suppress(NotFound):
             engine.remove(container)
             removed.append(str(container.name))
-    for network in client.networks.list(filters=ours):
+    for network in client.networks.list(filters=filters):
         with suppress(NotFound):
             network.remove()
             removed.append(str(network.name))
     return removed
 
 
-def found(attrs: Mapping[str, Any]) -> Found:
-    """What the engine's description of a container says of it."""
+def container_state(attrs: Mapping[str, Any]) -> ContainerState:
+    """Returns the state that the engine's description of a container gives (GET /containers/ID/json)."""
     state, labels = attrs["State"], attrs["Config"]["Labels"] or {}
     ports = [binding for bindings in (attrs["NetworkSettings"]["Ports"] or {}).values() for binding in bindings or []]
-    return Found(
+    return ContainerState(
         container=str(attrs["Name"]).removeprefix("/"),
         node=labels.get(f"{LABEL}.node", ""),
         status=str(state["Status"]),
@@ -188,37 +197,43 @@ def found(attrs: Mapping[str, Any]) -> Found:
     )
 
 
-def difference(plan: Plan, there: Found | None) -> str | None:
-    """Why what is there is not the node that the plan wants; None if it is."""
-    if there is None:
-        return f"{plan.container} is not there"
-    if there.status != "running":
-        return f"{plan.container} is {there.status}"
+def difference(plan: NodePlan, state: ContainerState | None) -> str | None:
+    """Returns why a container is not the one that the plan wants; None if it is."""
+    if state is None:
+        return f"{plan.container} does not exist"
+    if state.status != "running":
+        return f"{plan.container} is {state.status}"
     for label, wanted in plan.labels.items():
-        if there.labels.get(label) != wanted:
-            return f"{plan.container} has {label}={there.labels.get(label)}"
+        if state.labels.get(label) != wanted:
+            return f"{plan.container} has {label}={state.labels.get(label)}"
     return None
 
 
-def archive(files: Mapping[str, bytes]) -> bytes:
-    """A tar of files by path below INSIDE; secrets are for root only."""
-    there = INSIDE.removeprefix("/")
+def pack_files(files: Mapping[str, bytes]) -> bytes:
+    """Returns a tar of files, given by path below TANDEM_FOLDER; only root can read the token."""
+    folder = TANDEM_FOLDER.removeprefix("/")
     return archives.packed(
-        {f"{there}/{path}": (content, 0o600 if path == TOKEN else 0o644) for path, content in files.items()}
+        {f"{folder}/{path}": (content, 0o600 if path == TOKEN_FILE else 0o644) for path, content in files.items()}
     )
 
 
-def unpack(tar: bytes, into: Path) -> None:
-    """Write the plain files of a tar below a folder, by their own names."""
-    with tarfile.open(fileobj=io.BytesIO(tar)) as opened:
-        for member in opened:
-            content = opened.extractfile(member) if member.isfile() else None
+def unpack_tar(tar: bytes, into: Path) -> None:
+    """Writes the plain files of a tar into one folder, each under the last part of its path."""
+    with tarfile.open(fileobj=io.BytesIO(tar)) as archive:
+        for member in archive:
+            content = archive.extractfile(member) if member.isfile() else None
             if content is not None:
                 into.mkdir(parents=True, exist_ok=True)
                 (into / Path(member.name).name).write_bytes(content.read())
 
 
-def _options(plan: Plan) -> dict[str, Any]:
+def read_output(client: "DockerClient", container: str, *, follow: bool) -> Iterable[bytes]:
+    """Returns what a container has written, in chunks; with `follow`, they go on until it ends."""
+    existing = client.containers.get(container)
+    return existing.logs(stream=True, follow=True) if follow else [existing.logs()]
+
+
+def _container_options(plan: NodePlan) -> dict[str, Any]:
     options: dict[str, Any] = {
         "name": plan.container,
         "hostname": plan.container if plan.network else None,
@@ -228,29 +243,23 @@ def _options(plan: Plan) -> dict[str, Any]:
         "entrypoint": [],
         "shm_size": SHM_BYTES,
         "network": plan.network or "host",
-        "volumes": {path: {"bind": inside, "mode": "ro"} for path, inside in plan.mounts.items()},
+        "volumes": {path: {"bind": target, "mode": "ro"} for path, target in plan.mounts.items()},
     }
     if plan.published is not None:
         port = plan.serve[plan.serve.index("--port") + 1] if plan.serve else plan.published
-        outside = None if plan.published == ASSIGNED else int(plan.published)
-        options["ports"] = {f"{port}/tcp": ("127.0.0.1", outside)}
+        host_port = None if plan.published == ANY_PORT else int(plan.published)
+        options["ports"] = {f"{port}/tcp": ("127.0.0.1", host_port)}
     return options
 
 
-def _pump(container: "Container", node: str, heard: Heard) -> None:
+def _pump_lines(container: "Container", node: str, handle: LineHandler) -> None:
     rest = b""
     try:
         for chunk in container.logs(stream=True, follow=True):
-            *whole, rest = (rest + chunk).split(b"\n")
-            for line in whole:
-                heard(node, line.decode(errors="replace").rstrip("\r"))
-    except Exception as error:  # the container was removed under the stream: what came is what there is
-        heard(node, f"(its log ended: {type(error).__name__})")
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                handle(node, line.decode(errors="replace").rstrip("\r"))
+    except Exception as error:  # the container was removed while it was followed; its output ends here
+        handle(node, f"(its log ended: {type(error).__name__})")
     if rest:
-        heard(node, rest.decode(errors="replace"))
-
-
-def logs_of(client: "DockerClient", container: str, *, follow: bool) -> Iterable[bytes]:
-    """What a container has written, and with `follow` what it writes from now on."""
-    there = client.containers.get(container)
-    return there.logs(stream=True, follow=True) if follow else [there.logs()]
+        handle(node, rest.decode(errors="replace"))

@@ -1,7 +1,7 @@
-"""The tiny Qwen3-MoE model: made from a seed, with the standard library alone, the same bytes everywhere.
+"""The tiny Qwen3-MoE model: made from a seed by the standard library alone, with the same bytes everywhere.
 
-Small enough to be made in a second, and real enough that every rank's share of every matrix moves the logits: vLLM's
-own dummy weights repeat themselves in equal shards and hardly do.
+It is made in a second, and every rank's share of every matrix still moves the logits. vLLM's own dummy weights hardly
+do that, since they repeat themselves in equal shards.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 SEED = 20260101
-VOCABULARY = 512
+VOCABULARY_SIZE = 512
 CONFIG: dict[str, Any] = {
     "architectures": ["Qwen3MoeForCausalLM"],
     "model_type": "qwen3_moe",
@@ -49,16 +49,16 @@ CONFIG: dict[str, Any] = {
     "tie_word_embeddings": False,
     "use_cache": True,
     "use_sliding_window": False,
-    "vocab_size": VOCABULARY,
+    "vocab_size": VOCABULARY_SIZE,
 }
-END = "<|endoftext|>"
-SPECIAL = (END, "<|im_start|>", "<|im_end|>")
+END_OF_TEXT = "<|endoftext|>"
+SPECIAL_TOKENS = (END_OF_TEXT, "<|im_start|>", "<|im_end|>")
 SYLLABLES = tuple(consonant + vowel for consonant in "bcdfghjklmnpqrstvwxz" for vowel in "aeiou")
 SPACE = "Ġ"  # how byte-level tokenizers write a space
 
 
-def make(into: Path) -> dict[str, str]:
-    """Write the model into the folder `into` (created), and return the sha256 of each file by name.
+def write_model(into: Path) -> dict[str, str]:
+    """Writes the model into the folder `into` (created); returns the sha256 of each file by name.
 
     config.json, generation_config.json, tokenizer.json, tokenizer_config.json, model.safetensors (float32, 3 MB).
     """
@@ -69,7 +69,12 @@ def make(into: Path) -> dict[str, str]:
         "generation_config.json": _json({"bos_token_id": 0, "eos_token_id": 0, "do_sample": False}),
         "tokenizer.json": _json(_tokenizer(tokens)),
         "tokenizer_config.json": _json(
-            {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": END, "pad_token": END, "model_max_length": 1024}
+            {
+                "tokenizer_class": "PreTrainedTokenizerFast",
+                "eos_token": END_OF_TEXT,
+                "pad_token": END_OF_TEXT,
+                "model_max_length": 1024,
+            }
         ),
         "model.safetensors": safetensors(weights(tokens)),
     }
@@ -79,13 +84,13 @@ def make(into: Path) -> dict[str, str]:
 
 
 def weights(tokens: list[str]) -> dict[str, tuple[tuple[int, ...], array[float]]]:
-    """Shape and values of every tensor, by the names of Hugging Face's Qwen3-MoE checkpoints."""
+    """Returns shape and values of every tensor, by the names of Hugging Face's Qwen3-MoE checkpoints."""
     rng = random.Random(SEED)
     return {name: (shape, _values(rng, name, shape, tokens)) for name, shape in _shapes()}
 
 
 def safetensors(tensors: dict[str, tuple[tuple[int, ...], array[float]]]) -> bytes:
-    """The tensors in safetensors format: header length (u64, little endian), JSON header padded to 8, data in order."""
+    """Returns the tensors in safetensors format: header length (u64, little endian), JSON header padded to 8, data."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     data = bytearray()
     for name, (shape, values) in tensors.items():
@@ -100,7 +105,7 @@ def safetensors(tensors: dict[str, tuple[tuple[int, ...], array[float]]]) -> byt
 def _shapes() -> Iterator[tuple[str, tuple[int, ...]]]:
     hidden, head, expert = CONFIG["hidden_size"], CONFIG["head_dim"], CONFIG["moe_intermediate_size"]
     query, key = CONFIG["num_attention_heads"] * head, CONFIG["num_key_value_heads"] * head
-    yield "model.embed_tokens.weight", (VOCABULARY, hidden)
+    yield "model.embed_tokens.weight", (VOCABULARY_SIZE, hidden)
     for layer in range(CONFIG["num_hidden_layers"]):
         at = f"model.layers.{layer}"
         yield f"{at}.input_layernorm.weight", (hidden,)
@@ -117,7 +122,7 @@ def _shapes() -> Iterator[tuple[str, tuple[int, ...]]]:
             yield f"{at}.mlp.experts.{index}.up_proj.weight", (expert, hidden)
             yield f"{at}.mlp.experts.{index}.down_proj.weight", (hidden, expert)
     yield "model.norm.weight", (hidden,)
-    yield "lm_head.weight", (VOCABULARY, hidden)
+    yield "lm_head.weight", (VOCABULARY_SIZE, hidden)
 
 
 def _values(rng: random.Random, name: str, shape: tuple[int, ...], tokens: list[str]) -> array[float]:
@@ -130,7 +135,7 @@ def _values(rng: random.Random, name: str, shape: tuple[int, ...], tokens: list[
             spoken = token < len(tokens) and tokens[token].removeprefix(SPACE) in SYLLABLES
             rows += _uniform(rng, shape[1], 0.0, 0.8 if spoken else 0.02)
         return rows
-    # Of the order of 1/sqrt(fan-in): every block adds about as much to the residual stream as is there.
+    # About 1/sqrt(fan-in): every block adds about as much to the residual stream as it already holds.
     return _uniform(rng, shape[0] * shape[1], 0.0, 0.2)
 
 
@@ -154,14 +159,14 @@ def _tokens() -> list[str]:
     words = [*SYLLABLES, *(SPACE + syllable for syllable in SYLLABLES), *_byte_letters()]
     # Shuffled, so that syllables lie in every rank's share of the vocabulary.
     random.Random(SEED).shuffle(words)
-    return [*SPECIAL, *words]
+    return [*SPECIAL_TOKENS, *words]
 
 
 def _byte_letters() -> list[str]:
-    """The letter by which byte-level BPE writes each byte: itself if it prints, else one from U+0100 on."""
+    """Returns the letter by which byte-level BPE writes each byte: itself if it prints, else one from U+0100 on."""
     plain = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     odd = (byte for byte in range(256) if byte not in plain)
-    letters = {byte: chr(byte) for byte in plain} | {byte: chr(0x100 + nth) for nth, byte in enumerate(odd)}
+    letters = {byte: chr(byte) for byte in plain} | {byte: chr(0x100 + index) for index, byte in enumerate(odd)}
     return [letters[byte] for byte in range(256)]
 
 
@@ -173,7 +178,7 @@ def _tokenizer(tokens: list[str]) -> dict[str, Any]:
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [{"id": nth, "content": token, **flags} for nth, token in enumerate(SPECIAL)],
+        "added_tokens": [{"id": index, "content": token, **flags} for index, token in enumerate(SPECIAL_TOKENS)],
         "normalizer": None,
         "pre_tokenizer": byte_level,
         "post_processor": None,
@@ -187,7 +192,7 @@ def _tokenizer(tokens: list[str]) -> dict[str, Any]:
             "fuse_unk": False,
             "byte_fallback": False,
             "ignore_merges": False,
-            "vocab": {token: nth for nth, token in enumerate(tokens)},
+            "vocab": {token: index for index, token in enumerate(tokens)},
             "merges": [list(pair) for pair in merges],
         },
     }

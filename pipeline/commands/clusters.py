@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from pipeline.cluster import nodes as clusters
-from pipeline.cluster.nodes import Found
+from pipeline.cluster.nodes import ContainerState, container_state
 from pipeline.config import loader
 from pipeline.config.models import Node
 from pipeline.config.rules import REFERENCE_SUFFIX
@@ -94,24 +93,24 @@ def on_each(meant: Meant, act: Callable[["DockerClient"], list[T]]) -> dict[str,
     return done
 
 
-def running(meant: Meant) -> list[tuple[str, Found]]:
+def running(meant: Meant) -> list[tuple[str, ContainerState]]:
     """Every container of the cluster, in the order of its ranks, with the endpoint that it is on.
 
     Those of a reference that was killed come last. Raises what on_each() raises.
     """
 
-    def containers(client: "DockerClient") -> list[Found]:
+    def containers(client: "DockerClient") -> list[ContainerState]:
         listed = []
         for name in meant.names:
             filters: dict[str, str | list[str] | bool] = {"label": [f"{LABEL}=node", f"{LABEL}.cluster={name}"]}
             listed += client.containers.list(all=True, filters=filters, ignore_removed=True)
-        return [clusters.found(container.attrs) for container in listed]
+        return [container_state(container.attrs) for container in listed]
 
     there = [(endpoint, found) for endpoint, all_found in on_each(meant, containers).items() for found in all_found]
     return sorted(there, key=lambda pair: (not is_node(meant, pair[1]), int(pair[1].labels.get(f"{LABEL}.rank", "0"))))
 
 
-def is_node(meant: Meant, found: Found) -> bool:
+def is_node(meant: Meant, found: ContainerState) -> bool:
     """Whether a container of the cluster is a node of it, not of its reference."""
     return found.labels.get(f"{LABEL}.cluster") == meant.name
 

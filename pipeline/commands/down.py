@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pipeline.cluster import nodes as clusters
+from pipeline.cluster.nodes import remove_cluster
 from pipeline.commands.base import Looking, Options
 from pipeline.commands.clusters import chosen, named, on_each
 from pipeline.core.errors import Exit
@@ -28,7 +28,7 @@ class Down(Looking):
         meant = named(next(iter(chosen(pos_args, self.name, most=1)), None))
 
         def clear(client: "DockerClient") -> list[str]:
-            return [removed for name in meant.names for removed in clusters.clear(client, name)]
+            return [removed for name in meant.names for removed in remove_cluster(client, name)]
 
         removed = [name for names in on_each(meant, clear).values() for name in names]
         print(f"{meant.name}: removed {', '.join(removed)}" if removed else f"{meant.name}: nothing runs")

@@ -6,15 +6,14 @@ from collections.abc import Iterable, Sequence
 from queue import SimpleQueue
 from typing import Any, ClassVar
 
-from pipeline.cluster import nodes as clusters
-from pipeline.cluster.nodes import Found
+from pipeline.cluster.nodes import ContainerState, read_output
 from pipeline.commands.base import Looking, Options
 from pipeline.commands.clusters import chosen, named, running
 from pipeline.core.errors import ConfigError, Exit
 from pipeline.core.suggest import nearest
 from pipeline.host import engine
 
-Place = tuple[str, Found]
+Place = tuple[str, ContainerState]
 """An endpoint, and a container there."""
 
 
@@ -87,7 +86,7 @@ def _show(place: Place, writing: threading.Lock, *, follow: bool) -> None:
     endpoint, found = place
     with engine.session(endpoint) as client:
         rest = b""
-        for chunk in clusters.logs_of(client, found.container, follow=follow):
+        for chunk in read_output(client, found.container, follow=follow):
             *whole, rest = (rest + chunk).split(b"\n")
             _print(found.node, whole, writing)
         if rest:

@@ -3,7 +3,7 @@
 import sys
 from typing import Any
 
-from pipeline.cluster.nodes import Found
+from pipeline.cluster.nodes import ContainerState
 from pipeline.commands.base import Looking, Options, say
 from pipeline.commands.clusters import Meant, chosen, is_node, named, running, strays
 from pipeline.commands.survey import SCHEMA
@@ -58,7 +58,7 @@ def as_json(name: str, rows: list[Row]) -> Json:
     return {"schema": SCHEMA, "cluster": name, "nodes": list[Json](rows)}
 
 
-def row(endpoint: str, found: Found) -> Row:
+def row(endpoint: str, found: ContainerState) -> Row:
     """One node as the command shows it."""
     return {
         "node": found.node,

@@ -22,7 +22,7 @@ from pipeline.tasks.checks import EMULATION
 from pipeline.tasks.images import kept, lock_mode
 
 if TYPE_CHECKING:
-    from pipeline.cluster.deploy import Target
+    from pipeline.cluster.deploy import DeployTarget
 
 MODEL = "model:tiny"
 PROBES = "pipeline/probes/serve_*.py"
@@ -113,7 +113,7 @@ def _model(config: Config) -> Task:
     def run(run: Run) -> Outputs:
         from pipeline.cluster import tiny_model
 
-        made = tiny_model.make(run.scratch / "tiny")
+        made = tiny_model.write_model(run.scratch / "tiny")
         results.keep(run.scratch / "tiny", _tiny(config, made), made)
         return {"files": dict(made)}
 
@@ -139,7 +139,8 @@ def _reference(config: Config, name: str, cluster: Cluster) -> Task:
 
         built = run.upstream[build]
         target = _target(config, name, f"{str(built['tag']).rpartition(':')[0]}@{built['digest']}", run)
-        return {"answer": deploy.reference(target, _logs(config, name + REFERENCE_SUFFIX), run.log)}
+        completion = deploy.complete_on_one_rank(target, _logs(config, name + REFERENCE_SUFFIX), run.log)
+        return {"answer": _plain(completion)}
 
     return Task(
         name=f"reference:{name}",
@@ -166,13 +167,14 @@ def _deploy(config: Config, name: str, cluster: Cluster) -> Task:
 
     def run(run: Run) -> Outputs:
         from pipeline.cluster import deploy
+        from pipeline.cluster.service_api import Completion
 
         for node in cluster.nodes:
             engine.address(node.endpoint)  # refused now, and not after all else was done
         pushed = run.upstream[push]
         target = _target(config, name, f"{pushed['address']}/{pushed['repository']}@{pushed['digest']}", run)
-        wanted: Any = run.upstream[reference]["answer"] if tiny else None
-        return dict(deploy.run(target, wanted, _logs(config, name), run.log))
+        wanted = msgspec.convert(run.upstream[reference]["answer"], Completion) if tiny else None
+        return _plain(deploy.deploy(target, wanted, _logs(config, name), run.log))
 
     def world(outputs: Outputs) -> tuple[Claim, ...]:
         nodes: Any = outputs["nodes"]
@@ -198,14 +200,14 @@ def _emulator(config: Config, cluster: Cluster) -> str:
     return f"emulator {config.images[cluster.image].platform}"
 
 
-def _target(config: Config, name: str, image: str, run: Run) -> "Target":
+def _target(config: Config, name: str, image: str, run: Run) -> "DeployTarget":
     """What is to be brought up of a cluster: this image (repository@digest), and the model where it is ours."""
-    from pipeline.cluster.deploy import Target
+    from pipeline.cluster.deploy import DeployTarget
 
     cluster = config.pipeline.clusters[name]
     model = _tiny(config, run.upstream[MODEL]["files"]) if MODEL in run.upstream else None
     platform = config.images[cluster.image].platform
-    return Target(name=name, cluster=cluster, image=image, platform=platform, model=model)
+    return DeployTarget(name=name, cluster=cluster, image=image, platform=platform, model=model)
 
 
 def _tiny(config: Config, files: Any) -> Path:

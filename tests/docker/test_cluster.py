@@ -12,15 +12,16 @@ import sysconfig
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from pipeline.cluster import deploy
-from pipeline.cluster import nodes as clusters
-from pipeline.cluster import plan as layout
-from pipeline.cluster.deploy import DeployError, Target
+from pipeline.cluster.deploy import DeployError, DeployTarget
+from pipeline.cluster.nodes import LOWEST_CPU_SHARES, open_nodes, remove_cluster
+from pipeline.cluster.plan import TANDEM_FOLDER, TOKEN_FILE
+from pipeline.cluster.service_api import Completion
 from pipeline.commands.down import Down
 from pipeline.commands.logs import Logs
 from pipeline.commands.ps import Ps
@@ -147,7 +148,7 @@ def _python(tar: tarfile.TarFile) -> None:
 
 
 @pytest.fixture
-def target(image: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Target]:
+def target(image: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[DeployTarget]:
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text("{}")
     cluster = Cluster(
@@ -157,14 +158,14 @@ def target(image: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterat
     )
     name = f"test-{re.sub('[^a-z]+', '-', request.node.name)[5:35].strip('-')}"
     platform = "linux/" + platforms.architecture_of(engine.look("local", "/info")["Architecture"])
-    yield Target(name=name, cluster=cluster, image=image, platform=platform, model=tmp_path / "model")
-    clusters.clear(engine.client(), name)
+    yield DeployTarget(name=name, cluster=cluster, image=image, platform=platform, model=tmp_path / "model")
+    remove_cluster(engine.client(), name)
     procs.resume()
 
 
-def _with(target: Target, **env: str) -> Target:
+def _with(target: DeployTarget, **env: str) -> DeployTarget:
     serve = replace(target.cluster.serve, env={**target.cluster.serve.env, **env})
-    return Target(
+    return DeployTarget(
         name=target.name,
         cluster=replace(target.cluster, serve=serve),
         image=target.image,
@@ -173,7 +174,7 @@ def _with(target: Target, **env: str) -> Target:
     )
 
 
-REFERENCE: dict[str, Any] = {"prompt_tokens": [1], "tokens": [7], "logprobs": [-1.0004], "text": "ba"}
+REFERENCE = Completion(prompt_tokens=[1], tokens=[7], logprobs=[-1.0004], text="ba")
 
 
 def _left(name: str) -> list[str]:
@@ -183,111 +184,115 @@ def _left(name: str) -> list[str]:
     return there + [str(network.name) for network in client.networks.list(filters={"label": label})]
 
 
-def _ids(target: Target) -> list[str]:
-    return [engine.container("local", plan.container)["Id"] for plan in deploy.plans(target)]
+def _ids(target: DeployTarget) -> list[str]:
+    return [engine.container("local", plan.container)["Id"] for plan in deploy.plan_target(target)]
 
 
-def test_a_cluster_comes_up_answers_and_is_left_alone_the_second_time(target: Target, tmp_path: Path) -> None:
+def test_a_cluster_comes_up_answers_and_is_left_alone_the_second_time(target: DeployTarget, tmp_path: Path) -> None:
     log = NullLog()
-    outputs = deploy.run(target, REFERENCE, tmp_path / "logs", log)
-    assert [node["ranks"] for node in outputs["nodes"]] == [[0], [1]]
-    assert outputs["endpoint"] == f"http://127.0.0.1:{target.cluster.serve.port}/v1"
+    deployed = deploy.deploy(target, REFERENCE, tmp_path / "logs", log)
+    assert [node.ranks for node in deployed.nodes] == [[0], [1]]
+    assert deployed.endpoint == f"http://127.0.0.1:{target.cluster.serve.port}/v1"
     assert any("worker: rank 1 of 2" in line for line in log.lines)
-    for plan in deploy.plans(target):
-        assert engine.container("local", plan.container)["HostConfig"]["CpuShares"] == clusters.LEAST_SHARES
+    for plan in deploy.plan_target(target):
+        assert engine.container("local", plan.container)["HostConfig"]["CpuShares"] == LOWEST_CPU_SHARES
     before = _ids(target)
     again = NullLog()
-    assert deploy.run(target, REFERENCE, tmp_path / "logs", again) == outputs
+    assert deploy.deploy(target, REFERENCE, tmp_path / "logs", again) == deployed
     assert _ids(target) == before
-    assert "the containers that run are the right ones, and answer: left alone" in again.lines
+    assert "containers are up to date and healthy; nothing to do" in again.lines
 
 
-def test_another_argument_replaces_the_containers(target: Target, tmp_path: Path) -> None:
-    deploy.run(target, REFERENCE, tmp_path / "logs", NullLog())
+def test_another_argument_replaces_the_containers(target: DeployTarget, tmp_path: Path) -> None:
+    deploy.deploy(target, REFERENCE, tmp_path / "logs", NullLog())
     before = _ids(target)
-    deploy.run(_with(target, OTHER="1"), REFERENCE, tmp_path / "logs", NullLog())
+    deploy.deploy(_with(target, OTHER="1"), REFERENCE, tmp_path / "logs", NullLog())
     assert not set(before) & set(_ids(target))
 
 
 def test_the_service_listens_on_loopback_only_and_the_token_is_nowhere_to_be_read(
-    target: Target, tmp_path: Path
+    target: DeployTarget, tmp_path: Path
 ) -> None:
     log = NullLog()
-    outputs = deploy.run(target, REFERENCE, tmp_path / "logs", log)
-    head = engine.container("local", outputs["nodes"][0]["container"])
+    deployed = deploy.deploy(target, REFERENCE, tmp_path / "logs", log)
+    head = engine.container("local", deployed.nodes[0].container)
     bindings = [b for bindings in head["NetworkSettings"]["Ports"].values() for b in bindings or []]
     assert {binding["HostIp"] for binding in bindings} == {"127.0.0.1"}
-    plans = deploy.plans(target)
-    with clusters.session(plans) as nodes:
-        tokens = {
-            nodes.run(plan, ["sh", "-c", f"read x < {layout.INSIDE}/{layout.TOKEN}; echo $x"])[1] for plan in plans
-        }
+    plans = deploy.plan_target(target)
+    with open_nodes(plans) as nodes:
+        tokens = {nodes.run(plan, ["sh", "-c", f"read x < {TANDEM_FOLDER}/{TOKEN_FILE}; echo $x"])[1] for plan in plans}
     (token,) = tokens
     assert len(token.strip()) == 64
-    told = [json.dumps(head), json.dumps(outputs), *log.lines]
+    told = [json.dumps(head), json.dumps(to_builtins(deployed)), *log.lines]
     told += [file.read_text(errors="replace") for file in (tmp_path / "logs").rglob("*") if file.is_file()]
     assert not [text for text in told if token.strip() in text]
 
 
-def test_an_engine_that_dies_fails_at_once_with_its_cause_and_leaves_only_logs(target: Target, tmp_path: Path) -> None:
+def test_an_engine_that_dies_fails_at_once_with_its_cause_and_leaves_only_logs(
+    target: DeployTarget, tmp_path: Path
+) -> None:
     with pytest.raises(DeployError, match="took ranks on several nodes for ranks of one machine") as failure:
-        deploy.run(_with(target, FAULT="engine"), REFERENCE, tmp_path / "logs", NullLog())
+        deploy.deploy(_with(target, FAULT="engine"), REFERENCE, tmp_path / "logs", NullLog())
     assert failure.value.cause == "shared-memory"
     assert _left(target.name) == []
     assert "SHMManager" in (tmp_path / "logs" / "head.log").read_text()
     assert (tmp_path / "logs" / "worker-ray" / "worker-1.out").exists()
 
 
-def test_a_raylet_that_is_too_slow_is_tried_again_and_then_named(target: Target, tmp_path: Path) -> None:
+def test_a_raylet_that_is_too_slow_is_tried_again_and_then_named(target: DeployTarget, tmp_path: Path) -> None:
     log = NullLog()
     with pytest.raises(DeployError, match="30 s that Ray gives it") as failure:
-        deploy.run(_with(target, FAULT="raylet"), REFERENCE, tmp_path / "logs", log)
+        deploy.deploy(_with(target, FAULT="raylet"), REFERENCE, tmp_path / "logs", log)
     assert failure.value.cause == "raylet"
     assert any("(attempt 4 of 4)" in line for line in log.lines)
     assert _left(target.name) == []
 
 
-def test_an_answer_unlike_one_ranks_makes_the_verdict_fail(target: Target, tmp_path: Path) -> None:
+def test_an_answer_unlike_one_ranks_makes_the_verdict_fail(target: DeployTarget, tmp_path: Path) -> None:
     with pytest.raises(DeployError, match=r"^verdict: 1 of 1 log-probabilities") as failure:
-        deploy.run(_with(target, FAULT="answer"), REFERENCE, tmp_path / "logs", NullLog())
+        deploy.deploy(_with(target, FAULT="answer"), REFERENCE, tmp_path / "logs", NullLog())
     assert failure.value.cause == "wrong-answer"
     assert _left(target.name) == []
 
 
-def test_an_engine_that_dies_of_the_completion_is_told_from_a_wrong_answer(target: Target, tmp_path: Path) -> None:
+def test_an_engine_that_dies_of_the_completion_is_told_from_a_wrong_answer(
+    target: DeployTarget, tmp_path: Path
+) -> None:
     with pytest.raises(DeployError) as failure:
-        deploy.run(_with(target, FAULT="core"), REFERENCE, tmp_path / "logs", NullLog())
+        deploy.deploy(_with(target, FAULT="core"), REFERENCE, tmp_path / "logs", NullLog())
     assert (failure.value.step, failure.value.cause) == ("completion", "engine-core")
     assert _left(target.name) == []
 
 
-def test_a_taken_port_is_named_before_anything_starts(target: Target, tmp_path: Path) -> None:
+def test_a_taken_port_is_named_before_anything_starts(target: DeployTarget, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", target.cluster.serve.port)), pytest.raises(DeployError) as failure:
-        deploy.run(target, REFERENCE, tmp_path / "logs", NullLog())
+        deploy.deploy(target, REFERENCE, tmp_path / "logs", NullLog())
     assert failure.value.step == "preflight"
     assert failure.value.cause == "port"
     assert _left(target.name) == []
 
 
 @pytest.mark.parametrize("moment", ["tandem: ray is up", "tandem: engine starts"])
-def test_an_interrupted_deploy_leaves_nothing(target: Target, tmp_path: Path, moment: str) -> None:
+def test_an_interrupted_deploy_leaves_nothing(target: DeployTarget, tmp_path: Path, moment: str) -> None:
     with pytest.raises(Cancelled):
-        deploy.run(_with(target, FAULT="hangs"), REFERENCE, tmp_path / "logs", Trigger(moment, procs.cancel))
+        deploy.deploy(_with(target, FAULT="hangs"), REFERENCE, tmp_path / "logs", Trigger(moment, procs.cancel))
     assert _left(target.name) == []
 
 
-def test_a_killed_node_is_noticed_while_the_engine_is_awaited(target: Target, tmp_path: Path) -> None:
+def test_a_killed_node_is_noticed_while_the_engine_is_awaited(target: DeployTarget, tmp_path: Path) -> None:
     def kill() -> None:
         engine.client().containers.get(f"tandem-{target.name}-worker").kill()
 
     with pytest.raises(DeployError, match="worker ended with status 137") as failure:
-        deploy.run(_with(target, FAULT="hangs"), REFERENCE, tmp_path / "logs", Trigger("tandem: engine starts", kill))
+        deploy.deploy(
+            _with(target, FAULT="hangs"), REFERENCE, tmp_path / "logs", Trigger("tandem: engine starts", kill)
+        )
     assert failure.value.cause == "oom-kill"
     assert _left(target.name) == []
 
 
 @pytest.fixture
-def checkout(target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def checkout(target: DeployTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A working folder whose default cluster is the target's."""
     image = {"base": {"debian": "trixie", "packages": ["x"]}, "python": {"version": "3.13", "requirements": ["x"]}}
     cluster = {
@@ -304,9 +309,9 @@ def checkout(target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.usefixtures("checkout")
 def test_ps_logs_and_down_tell_of_the_cluster_and_end_it(
-    target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    target: DeployTarget, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    deploy.run(target, REFERENCE, tmp_path / "logs", NullLog())
+    deploy.deploy(target, REFERENCE, tmp_path / "logs", NullLog())
     assert Ps().parse_execute(["--json"]) == 0
     nodes = json.loads(capsys.readouterr().out)["nodes"]
     assert [(node["node"], node["state"]) for node in nodes] == [("head", "running"), ("worker", "running")]
@@ -323,7 +328,7 @@ def test_ps_logs_and_down_tell_of_the_cluster_and_end_it(
     assert capsys.readouterr().out == f"{target.name}: nothing runs\n"
 
 
-def test_the_reference_comes_from_one_rank_that_is_gone_afterwards(target: Target, tmp_path: Path) -> None:
-    answer = deploy.reference(target, tmp_path / "logs", NullLog())
-    assert answer == {"prompt_tokens": [1], "tokens": [7], "logprobs": [-1.0], "text": "ba"}
+def test_the_reference_comes_from_one_rank_that_is_gone_afterwards(target: DeployTarget, tmp_path: Path) -> None:
+    completion = deploy.complete_on_one_rank(target, tmp_path / "logs", NullLog())
+    assert completion == Completion(prompt_tokens=[1], tokens=[7], logprobs=[-1.0], text="ba")
     assert _left(f"{target.name}-reference") == []

@@ -21,8 +21,8 @@ from pathlib import Path
 import pytest
 from docker import DockerClient
 
-from pipeline.cluster import nodes as clusters
 from pipeline.cluster import preflight
+from pipeline.cluster.nodes import container_state, remove_cluster
 from pipeline.commands import logs
 from pipeline.commands.down import Down
 from pipeline.commands.logs import Logs
@@ -77,7 +77,7 @@ def node(client: DockerClient, image: str, name: str) -> Iterator[Node]:
 
     yield start
     for cluster in names:
-        clusters.clear(client, cluster)
+        remove_cluster(client, cluster)
 
 
 def configure(folder: Path, *names: str, endpoint: str = "local") -> None:
@@ -280,18 +280,22 @@ def test_a_container_that_went_before_it_was_asked_is_a_failure_of_the_command(
     node: Node, client: DockerClient
 ) -> None:
     attrs = client.containers.get(node("head", FOREVER)).attrs
-    gone = clusters.found({**attrs, "Name": "/tandem-test-places-gone"})
+    gone = container_state({**attrs, "Name": "/tandem-test-places-gone"})
     with pytest.raises(TandemError, match="No such container: tandem-test-places-gone"):
-        logs._follow([("local", clusters.found(attrs)), ("local", gone)])
+        logs._follow([("local", container_state(attrs)), ("local", gone)])
 
 
 def test_a_port_of_roots_is_taken_for_others_only_if_somebody_answers_there(node: Node) -> None:
     def taken(port: int) -> str:
-        code = f"from pipeline.cluster import preflight; print(preflight.taken({port}))"
+        code = f"from pipeline.cluster import preflight; print(preflight.is_port_taken({port}))"
         without_rights = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", sys.executable, "-c", code]
         return procs.capture(without_rights, hears=procs.DOCKER, cwd=ROOT).strip()
 
-    port = next(port for port in range(int(preflight.LEAST.read_text()) - 1, 0, -1) if not preflight._answers(port))
+    port = next(
+        port
+        for port in range(int(preflight.FIRST_UNPRIVILEGED_PORT.read_text()) - 1, 0, -1)
+        if not preflight._answers(port)
+    )
     assert taken(port) == "False"
     node("head", port=port)
     assert taken(port) == "True"

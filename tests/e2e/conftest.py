@@ -15,7 +15,7 @@ import pytest
 import yaml
 from docker.errors import ImageNotFound
 
-from pipeline.cluster import nodes as clusters
+from pipeline.cluster.nodes import remove_cluster
 from pipeline.host import engine
 from pipeline.registry import local as local_registry
 from tests import stored
@@ -92,8 +92,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
         yield made
     finally:
         client = engine.client()
-        clusters.clear(client, CLUSTER)
-        clusters.clear(client, f"{CLUSTER}-reference")
+        remove_cluster(client, CLUSTER)
+        remove_cluster(client, f"{CLUSTER}-reference")
         local_registry.stop(made.registry, volume=True)
         records = "".join(file.read_text() for file in (root / "artifacts" / "records").rglob("*.json"))
         for name, digest in stored.names(client).items():

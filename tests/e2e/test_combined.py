@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipeline.cluster import nodes as clusters
+from pipeline.cluster.nodes import remove_cluster
 from pipeline.core.log import NullLog
 from pipeline.host import engine
 from pipeline.lock import lockfile
@@ -54,7 +54,7 @@ def combined(
         yield project
     finally:
         for name in (CLUSTER, f"{CLUSTER}-reference"):
-            clusters.clear(engine.client(), name)
+            remove_cluster(engine.client(), name)
 
 
 @pytest.fixture(scope="module")

@@ -8,11 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import convert
 from msgspec.structs import replace as changed
 
 from pipeline.cluster import deploy, tiny_model
-from pipeline.cluster import nodes as clusters
-from pipeline.cluster.deploy import DeployError, Target
+from pipeline.cluster.deploy import DeployError, DeployTarget
+from pipeline.cluster.nodes import remove_cluster
+from pipeline.cluster.service_api import Completion
 from pipeline.config import loader
 from pipeline.core.log import NullLog
 from pipeline.host import engine
@@ -36,31 +38,35 @@ def spoiled(checkpoint: bytes) -> bytes:
 
 
 @pytest.fixture
-def target(deployed: Project, tmp_path: Path) -> Iterator[Target]:
+def target(deployed: Project, tmp_path: Path) -> Iterator[DeployTarget]:
     """The deployed cluster's like, under another name and port, with the executor `none`; the first one is stopped."""
     down = deployed.doit("down")
     assert down.returncode == 0
     loaded = loader.load_config(deployed.root)
     cluster = loaded.cluster(CLUSTER)
     digest = deployed.record("push:cpu")["digest"]
-    tiny_model.make(tmp_path / "model")
-    yield Target(
+    tiny_model.write_model(tmp_path / "model")
+    yield DeployTarget(
         name="spoiled",
         cluster=changed(cluster, executor="none", serve=changed(cluster.serve, port=free_port())),
         image=f"{deployed.registry}/tandem/cpu@{digest}",
         platform=loaded.images[cluster.image].platform,
         model=tmp_path / "model",
     )
-    clusters.clear(engine.client(), "spoiled")
+    remove_cluster(engine.client(), "spoiled")
 
 
 @pytest.mark.timeout(1800)
-def test_a_spoiled_share_of_rank_1_makes_the_verdict_fail(target: Target, deployed: Project, tmp_path: Path) -> None:
-    reference = deployed.record(f"reference:{CLUSTER}")["answer"]
-    head, worker = deploy.plans(target)
+def test_a_spoiled_share_of_rank_1_makes_the_verdict_fail(
+    target: DeployTarget, deployed: Project, tmp_path: Path
+) -> None:
+    reference = convert(deployed.record(f"reference:{CLUSTER}")["answer"], Completion)
+    head, worker = deploy.plan_target(target)
     checkpoint = "model/model.safetensors"
     files = {**worker.files, checkpoint: spoiled(worker.files[checkpoint])}
     with pytest.raises(DeployError) as failure:
-        deploy.carry_out((head, replace(worker, files=files)), target.cluster, reference, tmp_path / "logs", NullLog())
+        deploy.deploy_plans(
+            (head, replace(worker, files=files)), target.cluster, reference, tmp_path / "logs", NullLog()
+        )
     assert failure.value.step == "verdict"
     assert failure.value.cause == "wrong-answer"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.cluster.nodes import Found
+from pipeline.cluster.nodes import ContainerState
 from pipeline.commands import lab, ps
 from pipeline.commands.advise_text import as_json
 from pipeline.foreign import combinations
@@ -92,7 +92,7 @@ def test_what_host_says_is_as_documented(project: Looking) -> None:
 def test_what_ps_says_is_as_documented() -> None:
     labels = {f"{LABEL}.rank": "0", f"{LABEL}.digest": "sha256:1"}
     state: dict[str, Any] = {"status": "running", "exit_code": 0, "oom_killed": False, "started": "", "published": None}
-    found = Found(container="id", node="node0", labels=labels, **state)
+    found = ContainerState(container="id", node="node0", labels=labels, **state)
     answer = ps.as_json("c", [ps.row("local", found), ps.absent("node1", "local")])
     assert problems(answer, json.loads(BLOCKS["ps"]), "ps") == []
 

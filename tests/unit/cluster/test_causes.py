@@ -37,9 +37,9 @@ def test_each_cause_is_found_in_what_such_a_node_says(name: str) -> None:
 
 def test_every_cause_says_what_to_do() -> None:
     for cause in (*causes.CAUSES, causes.KILLED, causes.WRONG_ANSWER):
-        assert cause.cause
+        assert cause.explanation
         assert cause.remedy
-        re.compile(cause.said)
+        re.compile(cause.pattern)
 
 
 def test_names_of_causes_are_unique() -> None:

@@ -1,51 +1,56 @@
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from pipeline.cluster import causes, completion, deploy, preflight, start
+from pipeline.cluster import causes, deploy, preflight, service_api, start
+from pipeline.cluster.deploy import Deployed, DeployedNode
+from pipeline.cluster.node_logs import shorten
+from pipeline.cluster.service_api import Completion
+from pipeline.cluster.steps import Report, Step
+from pipeline.config.models import Serve
 from pipeline.core.errors import HostError, TandemError
 from pipeline.probes import serve_node
 
-REFERENCE: dict[str, Any] = {"prompt_tokens": [1, 2], "tokens": [3, 4], "logprobs": [-0.5, -2.0], "text": "ba"}
+REFERENCE = Completion(prompt_tokens=[1, 2], tokens=[3, 4], logprobs=[-0.5, -2.0], text="ba")
 
 
-def _answer(**other: object) -> dict[str, Any]:
-    return {**REFERENCE, **other}
+def _answer(**changes: object) -> Completion:
+    return replace(REFERENCE, **changes)
 
 
 def test_the_same_answer_has_no_differences() -> None:
-    assert completion.differences(_answer(), REFERENCE) == []
+    assert service_api.differences(_answer(), REFERENCE) == []
 
 
 def test_rounding_of_another_order_of_sums_is_no_difference() -> None:
-    assert completion.differences(_answer(logprobs=[-0.5009, -1.9991]), REFERENCE) == []
+    assert service_api.differences(_answer(logprobs=[-0.5009, -1.9991]), REFERENCE) == []
 
 
 def test_log_probabilities_further_apart_are_named_with_their_token() -> None:
-    (said,) = completion.differences(_answer(logprobs=[-0.5, -2.0011]), REFERENCE)
+    (said,) = service_api.differences(_answer(logprobs=[-0.5, -2.0011]), REFERENCE)
     assert said.startswith(
         "1 of 2 log-probabilities are more than 0.001 apart; the first, of token 1: -2.0011 and -2.0"
     )
 
 
 def test_another_token_is_a_difference() -> None:
-    assert completion.differences(_answer(tokens=[3, 5]), REFERENCE) == [
+    assert service_api.differences(_answer(tokens=[3, 5]), REFERENCE) == [
         "tokens are 3 5, and those of one rank are 3 4"
     ]
 
 
 def test_a_nan_is_a_difference() -> None:
-    assert len(completion.differences(_answer(logprobs=[float("nan"), -2.0]), REFERENCE)) == 1
+    assert len(service_api.differences(_answer(logprobs=[float("nan"), -2.0]), REFERENCE)) == 1
 
 
 def test_a_missing_log_probability_is_a_difference() -> None:
-    assert completion.differences(_answer(logprobs=[-0.5]), REFERENCE) == ["1 log-probabilities, and 2 of one rank"]
+    assert service_api.differences(_answer(logprobs=[-0.5]), REFERENCE) == ["1 log-probabilities, and 2 of one rank"]
 
 
 def test_the_widest_distance_is_found() -> None:
-    assert completion.widest(_answer(logprobs=[-0.75, -2.5]), REFERENCE) == 0.5
+    assert service_api.largest_difference(_answer(logprobs=[-0.75, -2.5]), REFERENCE) == 0.5
 
 
 def test_the_apis_answer_is_read() -> None:
@@ -59,14 +64,14 @@ def test_the_apis_answer_is_read() -> None:
             }
         ]
     }
-    answer = completion.read(json.dumps(body).encode())
-    assert answer == {"prompt_tokens": [1], "tokens": [3], "logprobs": [-0.123457], "text": " ba"}
+    answer = service_api.parse_completion(json.dumps(body).encode(), Serve())
+    assert answer == Completion(prompt_tokens=[1], tokens=[3], logprobs=[-0.123457], text=" ba")
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b'{"choices": []}', b'{"choices": [{"token_ids": null}]}'])
 def test_anything_else_is_refused(body: bytes) -> None:
     with pytest.raises(TandemError, match="not the answer to a completion"):
-        completion.read(body)
+        service_api.parse_completion(body, Serve())
 
 
 def test_ranks_are_read_from_a_nodes_own_log() -> None:
@@ -75,8 +80,8 @@ def test_ranks_are_read_from_a_nodes_own_log() -> None:
         "INFO rank 1 in world size 2 is assigned as DP rank 0\n"
         "INFO rank 0 in world size 1 is assigned as DP rank 0\n"
     )
-    assert start.assigned(log, 2) == (1,)
-    assert start.assigned("", 2) == ()
+    assert start.assigned_ranks(log, 2) == (1,)
+    assert start.assigned_ranks("", 2) == ()
 
 
 def test_the_fabric_probes_answer_is_found_among_other_output() -> None:
@@ -98,11 +103,11 @@ def test_the_fabric_probes_answer_is_found_among_other_output() -> None:
     ],
 )
 def test_a_progress_line_shows_the_message_alone(line: str, wanted: str) -> None:
-    assert start.short(line) == wanted
+    assert shorten(line) == wanted
 
 
 def test_a_node_that_fits_is_described() -> None:
-    said = preflight.judge("aarch64\n20000\nMemAvailable:   22753000 kB\n", 2)
+    said = preflight.judge_machine("aarch64\n20000\nMemAvailable:   22753000 kB\n", 2)
     assert said == "aarch64, 22219 MiB free, 20000 open files"
 
 
@@ -114,40 +119,41 @@ def test_a_node_that_fits_is_described() -> None:
     ],
 )
 def test_a_node_that_lacks_something_is_refused_with_a_cause_of_the_catalogue(said: str, cause: str) -> None:
-    with pytest.raises(preflight.Refused) as refused:
-        preflight.judge(said, 1)
+    with pytest.raises(preflight.UnfitNodeError) as refused:
+        preflight.judge_machine(said, 1)
     assert refused.value.cause == cause
-    assert causes.named(cause)
+    assert causes.cause_named(cause)
 
 
 def test_memory_is_counted_for_every_node_of_the_machine() -> None:
     said = "aarch64\nunlimited\nMemAvailable: 3000000 kB\n"
-    assert preflight.judge(said, 1)
-    with pytest.raises(preflight.Refused):
-        preflight.judge(said, 2)
+    assert preflight.judge_machine(said, 1)
+    with pytest.raises(preflight.UnfitNodeError):
+        preflight.judge_machine(said, 2)
 
 
 def test_a_failure_names_step_cause_logs_and_remedy() -> None:
-    cause = causes.named("nofile")
-    error = deploy.DeployError("engine", "head ended", cause, Path("artifacts/logs/x"))
-    assert str(error) == f"engine: head ended\n{cause.cause}\nlogs: artifacts/logs/x"
+    cause = causes.cause_named("nofile")
+    error = deploy.DeployError(Step.ENGINE, "head ended", cause, Path("artifacts/logs/x"))
+    assert str(error) == f"engine: head ended\n{cause.explanation}\nlogs: artifacts/logs/x"
     assert error.hint == cause.remedy
     assert error.cause == "nofile"
 
 
 def test_the_verdict_shows_every_step_node_and_the_answer() -> None:
-    report = deploy.Report(rows=[("engine", "http://127.0.0.1:8000/health says 200", 240.04)])
-    outputs = {
-        "cluster": "local",
-        "digest": "sha256:" + "a" * 64,
-        "executor": "ray",
-        "endpoint": "http://127.0.0.1:8000/v1",
-        "model": "tiny",
-        "nodes": [{"node": "head", "container": "tandem-local-head", "ranks": [0]}],
-        "prompt": "x",
-        "text": "bada",
-    }
-    text = "\n".join(deploy.table(outputs, report))
+    report = Report(rows=[(Step.ENGINE, "http://127.0.0.1:8000/health says 200", 240.04)])
+    deployed = Deployed(
+        cluster="local",
+        digest="sha256:" + "a" * 64,
+        executor="ray",
+        endpoint="http://127.0.0.1:8000/v1",
+        model="tiny",
+        nodes=[DeployedNode("head", "local", "tandem-local-head", {}, [0])],
+        prompt="x",
+        text="bada",
+        tokens=[1],
+    )
+    text = "\n".join(deploy.render_verdict(deployed, report))
     for wanted in ("240.0", "tandem-local-head", "sha256:" + "a" * 64, "ray", "'x' → 'bada'"):
         assert wanted in text
 
@@ -155,8 +161,8 @@ def test_the_verdict_shows_every_step_node_and_the_answer() -> None:
 def test_steps_keep_what_was_found() -> None:
     from pipeline.core.log import NullLog
 
-    report, log = deploy.Report(), NullLog()
-    with report.step("image", log) as found:
+    report, log = Report(), NullLog()
+    with report.step(Step.IMAGE, log) as found:
         found.append("here")
     assert report.rows[0][:2] == ("image", "here")
     assert log.lines[0] == "image …"
@@ -166,19 +172,19 @@ def test_a_rays_own_reasons_to_start_again_are_known_to_the_node() -> None:
     found = causes.diagnose([serve_node.TOO_SLOW.join(["The current node ", ""])])
     assert found is not None
     assert found.name == "raylet"
-    assert found.again
+    assert found.may_pass
 
 
 @pytest.mark.parametrize("security", [["name=seccomp,profile=builtin", "name=cgroupns"], [], None])
 def test_an_engine_of_roots_may_publish_any_port(security: list[str] | None) -> None:
-    preflight.refuse_roots(80, 1024, {"SecurityOptions": security})
+    preflight.refuse_privileged_port(80, 1024, {"SecurityOptions": security})
 
 
 def test_a_rootless_engine_is_told_which_ports_are_roots_before_anything_starts() -> None:
     info = {"SecurityOptions": ["name=seccomp,profile=builtin", "name=rootless"]}
-    preflight.refuse_roots(1024, 1024, info)
-    preflight.refuse_roots(80, 80, info)
-    with pytest.raises(HostError, match=r"serve\.port: 80: ports below 1024 are root's") as refused:
-        preflight.refuse_roots(80, 1024, info)
-    assert "one from 1024 up" in refused.value.hint
+    preflight.refuse_privileged_port(1024, 1024, info)
+    preflight.refuse_privileged_port(80, 80, info)
+    with pytest.raises(HostError, match=r"serve\.port: 80: only root may use ports below 1024") as refused:
+        preflight.refuse_privileged_port(80, 1024, info)
+    assert "a port from 1024 up" in refused.value.hint
     assert "ip_unprivileged_port_start=80" in refused.value.hint

@@ -1,14 +1,14 @@
 import io
 import json
 import tarfile
-from dataclasses import replace as replace_found
+from dataclasses import replace as replace_state
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from pipeline.cluster import nodes as clusters
-from pipeline.cluster import plan as layout
+from pipeline.cluster.nodes import ContainerState, container_state, difference, pack_files, unpack_tar
+from pipeline.cluster.plan import AGENT_PORTS, TOKEN_FILE, NodePlan, plan_nodes, single_rank
 from pipeline.commands import ps
 from pipeline.config.models import Cluster, Node, Serve
 
@@ -24,8 +24,8 @@ def model(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def _plans(cluster: Cluster, model: Path | None, *, emulated: bool = False) -> tuple[layout.Plan, ...]:
-    return layout.plans("local", cluster, IMAGE, PLATFORM, model=model, emulated=emulated)
+def _plans(cluster: Cluster, model: Path | None, *, emulated: bool = False) -> tuple[NodePlan, ...]:
+    return plan_nodes("local", cluster, IMAGE, PLATFORM, model=model, emulated=emulated)
 
 
 def test_the_head_serves_and_the_worker_only_joins(model: Path) -> None:
@@ -64,7 +64,7 @@ def test_ranks_are_nodes_times_accelerators(model: Path, nodes: int, accelerator
 
 
 def test_one_rank_alone_needs_neither_ray_nor_peers(model: Path) -> None:
-    (plan,) = layout.plans("local-reference", layout.alone(LOCAL), IMAGE, PLATFORM, model=model)
+    (plan,) = plan_nodes("local-reference", single_rank(LOCAL), IMAGE, PLATFORM, model=model)
     assert plan.ray is None
     assert plan.serve is not None
     assert plan.serve[9:] == ("--tensor-parallel-size", "1", "--dtype", "float32")
@@ -84,7 +84,7 @@ def test_what_decides_the_container_moves_the_args_label(model: Path) -> None:
         replace(LOCAL, executor="none"),
     ):
         assert _plans(changed, model)[0].args != before[0]
-    assert layout.plans("local", LOCAL, IMAGE.replace("a", "b"), PLATFORM, model=model)[0].args != before[0]
+    assert plan_nodes("local", LOCAL, IMAGE.replace("a", "b"), PLATFORM, model=model)[0].args != before[0]
     (model / "config.json").write_text('{"other": 1}')
     assert _plans(LOCAL, model)[0].args != before[0]
 
@@ -135,47 +135,47 @@ def test_a_model_on_the_nodes_is_mounted_and_not_sent() -> None:
 
 
 def test_secrets_travel_readable_for_root_alone() -> None:
-    with tarfile.open(fileobj=io.BytesIO(clusters.archive({layout.TOKEN: b"x", "model/config.json": b"{}"}))) as tar:
+    with tarfile.open(fileobj=io.BytesIO(pack_files({TOKEN_FILE: b"x", "model/config.json": b"{}"}))) as tar:
         modes = {member.name: member.mode for member in tar}
     assert modes == {"opt/tandem/secrets/ray-token": 0o600, "opt/tandem/model/config.json": 0o644}
 
 
-def _found(plan: layout.Plan, **other: object) -> clusters.Found:
+def _state(plan: NodePlan, **other: object) -> ContainerState:
     attrs = {
         "Name": f"/{plan.container}",
         "State": {"Status": other.get("status", "running"), "ExitCode": 0},
         "Config": {"Labels": {**plan.labels, **other.get("labels", {})}},  # type: ignore[dict-item]
         "NetworkSettings": {"Ports": {"8000/tcp": [{"HostIp": "127.0.0.1", "HostPort": "8000"}], "9/tcp": None}},
     }
-    return clusters.found(attrs)
+    return container_state(attrs)
 
 
 def test_the_right_container_is_told_from_a_wrong_one(model: Path) -> None:
     plan = _plans(LOCAL, model)[0]
-    assert clusters.difference(plan, _found(plan)) is None
-    assert clusters.difference(plan, None) == "tandem-local-head is not there"
-    assert clusters.difference(plan, _found(plan, status="exited")) == "tandem-local-head is exited"
-    other = clusters.difference(plan, _found(plan, labels={"tandem.args": "x"}))
+    assert difference(plan, _state(plan)) is None
+    assert difference(plan, None) == "tandem-local-head does not exist"
+    assert difference(plan, _state(plan, status="exited")) == "tandem-local-head is exited"
+    other = difference(plan, _state(plan, labels={"tandem.args": "x"}))
     assert other == "tandem-local-head has tandem.args=x"
 
 
 def test_ps_tells_a_node_that_runs_from_one_that_is_not_there(model: Path) -> None:
     plan = _plans(LOCAL, model)[1]
-    there = ps.row("local", replace_found(_found(plan), published=None))
-    assert (there["node"], there["state"], there["rank"], there["digest"]) == ("worker", "running", "1", DIGEST)
-    assert there["health"] == ""
+    row = ps.row("local", replace_state(_state(plan), published=None))
+    assert (row["node"], row["state"], row["rank"], row["digest"]) == ("worker", "running", "1", DIGEST)
+    assert row["health"] == ""
     assert ps.absent("worker", "local")["state"] == "absent"
 
 
 def test_rays_ports_are_all_said_and_all_different(model: Path) -> None:
     ray = _plans(LOCAL, model)[0].ray
     assert ray is not None
-    ports = [ray[ray.index(flag) + 1] for flag in ("--port", *layout.AGENT_PORTS)]
+    ports = [ray[ray.index(flag) + 1] for flag in ("--port", *AGENT_PORTS)]
     assert len(set(ports)) == 5
 
 
 def test_the_published_port_is_read_from_the_engines_description(model: Path) -> None:
-    assert _found(_plans(LOCAL, model)[0]).published == 8000
+    assert _state(_plans(LOCAL, model)[0]).published == 8000
 
 
 def test_unpacking_keeps_plain_files_by_their_own_names(tmp_path: Path) -> None:
@@ -185,6 +185,6 @@ def test_unpacking_keeps_plain_files_by_their_own_names(tmp_path: Path) -> None:
             entry = tarfile.TarInfo(name)
             entry.size = 2
             tar.addfile(entry, io.BytesIO(b"hi"))
-    clusters.unpack(buffer.getvalue(), tmp_path / "in")
+    unpack_tar(buffer.getvalue(), tmp_path / "in")
     assert sorted(file.name for file in tmp_path.rglob("*.*")) == ["escape.txt", "raylet.out"]
     assert (tmp_path / "in" / "escape.txt").exists()

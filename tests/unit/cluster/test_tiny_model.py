@@ -13,7 +13,7 @@ WEIGHTS = "b8ef57e94d8333af0b1217ca9726c63fa1333b9718a7b5972e2f2a84a5f0ba1a"
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder: Path = tmp_path_factory.mktemp("tiny")
-    tiny_model.make(folder)
+    tiny_model.write_model(folder)
     return folder
 
 
@@ -31,11 +31,11 @@ def _tensors(folder: Path) -> dict[str, tuple[list[int], tuple[float, ...]]]:
 
 
 def test_the_weights_are_the_same_bytes_on_every_machine(tmp_path: Path) -> None:
-    assert tiny_model.make(tmp_path)["model.safetensors"] == WEIGHTS
+    assert tiny_model.write_model(tmp_path)["model.safetensors"] == WEIGHTS
 
 
 def test_it_names_every_file_that_it_wrote(tmp_path: Path) -> None:
-    assert sorted(tiny_model.make(tmp_path)) == sorted(file.name for file in tmp_path.iterdir())
+    assert sorted(tiny_model.write_model(tmp_path)) == sorted(file.name for file in tmp_path.iterdir())
 
 
 def test_the_data_of_the_tensors_lies_gapless_behind_an_aligned_header(model: Path) -> None:

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cluster import completion, deploy
-from pipeline.cluster import plan as layout
-from pipeline.cluster.completion import keys
-from pipeline.cluster.nodes import Found, Nodes
-from pipeline.cluster.start import BringUp, Failure
+from pipeline.cluster import deploy, service_api
+from pipeline.cluster.nodes import ContainerState, Nodes
+from pipeline.cluster.plan import NodePlan, plan_nodes
+from pipeline.cluster.service_api import ServiceError, api_keys
+from pipeline.cluster.start import ClusterStart
+from pipeline.cluster.steps import Report, Step, StepFailedError
 from pipeline.config.models import Cluster, Node, Serve
 from pipeline.core.errors import ConfigError
 from pipeline.core.log import NullLog
@@ -90,10 +91,10 @@ class Boxed(Nodes):
 
     def __init__(self, serve: Serve, wrote: str = "") -> None:
         image = "registry:5000/cpu@sha256:" + "a" * 64
-        super().__init__(layout.plans("x", cluster(serve), image, "linux/arm64", model=None), {})
+        super().__init__(plan_nodes("x", cluster(serve), image, "linux/arm64", model=None), {})
         self.wrote = wrote
 
-    def fetch(self, plan: layout.Plan, path: str) -> bytes | None:
+    def fetch_tar(self, plan: NodePlan, path: str) -> bytes | None:
         raw = io.BytesIO()
         with tarfile.open(fileobj=raw, mode="w") as tar:
             entry = tarfile.TarInfo("logs/gcs_server.out")
@@ -117,25 +118,27 @@ GIVEN = [
 @pytest.mark.parametrize("serve", GIVEN)
 def test_the_key_goes_with_every_request_to_a_service_that_asks_for_one(serve: Serve, tmp_path: Path) -> None:
     with service(KEY) as port:
-        assert BringUp.models(port, serve) == ["tiny"]
-        assert deploy._answer(Boxed(serve), port, serve, tmp_path, NullLog())["text"] == "ba"
+        assert service_api.list_models(port, serve) == ["tiny"]
+        assert deploy.complete(Boxed(serve), port, serve, tmp_path, NullLog()).text == "ba"
 
 
 def test_all_of_several_keys_are_kept_secret_and_words_of_other_options_are_none() -> None:
     serve = Serve(args=("--api-key", "geheim", "geheim-2", "--seed", "1"))
-    assert keys(serve) == ("geheim", "geheim-2")
-    assert completion.hidden("api_key: ['geheim', 'geheim-2'], seed: 1", serve) == "api_key: ['***', '***'], seed: 1"
+    assert api_keys(serve) == ("geheim", "geheim-2")
+    assert service_api.hide_keys("api_key: ['geheim', 'geheim-2'], seed: 1", serve) == (
+        "api_key: ['***', '***'], seed: 1"
+    )
 
 
 @pytest.mark.parametrize("serve", [Serve(), Serve(args=("--seed", "1")), Serve(env={"VLLM_API_KEY": ""})])
 def test_without_a_key_none_is_sent_and_nothing_is_hidden(serve: Serve) -> None:
-    assert completion.authorization(serve) == {}
-    assert completion.hidden("abc", serve) == "abc"
+    assert service_api.authorization(serve) == {}
+    assert service_api.hide_keys("abc", serve) == "abc"
 
 
 @pytest.mark.parametrize("key", ["two\r\nlines", "schlüssel"])
 def test_a_key_that_no_header_can_carry_is_refused_before_anything_starts_and_not_shown(key: str) -> None:
-    target = deploy.Target(
+    target = deploy.DeployTarget(
         name="x",
         cluster=cluster(Serve(args=("--api-key", key))),
         image="r/cpu@sha256:" + "a" * 64,
@@ -143,14 +146,14 @@ def test_a_key_that_no_header_can_carry_is_refused_before_anything_starts_and_no
         model=None,
     )
     with pytest.raises(ConfigError, match="no HTTP header can carry") as refused:
-        deploy.plans(target)
+        deploy.plan_target(target)
     assert key not in str(refused.value)
 
 
 def refused(port: int, serve: Serve, tmp_path: Path) -> str:
     """What the step `model` fails with."""
     with pytest.raises(deploy.DeployError) as caught:
-        deploy._listed(Boxed(serve), port, serve, tmp_path)
+        deploy.check_model_listed(Boxed(serve), port, serve, Report(), tmp_path, NullLog())
     assert caught.value.step == "model"
     return str(caught.value)
 
@@ -183,9 +186,8 @@ def test_a_service_that_is_gone_is_a_failure_with_the_cause_of_the_logs(tmp_path
 
 
 def test_a_service_that_stalls_is_a_failure() -> None:
-    with service(silence=0.5) as port, pytest.raises(Failure, match="/v1/models is not answered: timed out") as caught:
-        BringUp.models(port, Serve(), within=0.1)
-    assert caught.value.step == "model"
+    with service(silence=0.5) as port, pytest.raises(ServiceError, match="/v1/models is not answered: timed out"):
+        service_api.list_models(port, Serve(), timeout_s=0.1)
 
 
 def test_a_service_that_says_the_key_does_not_make_us_say_it(tmp_path: Path) -> None:
@@ -193,15 +195,15 @@ def test_a_service_that_says_the_key_does_not_make_us_say_it(tmp_path: Path) -> 
     with service("right", b"the key wrong is not right") as port:
         assert "the key *** is not right" in refused(port, serve, tmp_path)
         with pytest.raises(deploy.DeployError, match=r"the key \*\*\* is not right"):
-            deploy._answer(Boxed(serve), port, serve, tmp_path, NullLog())
+            deploy.complete(Boxed(serve), port, serve, tmp_path, NullLog())
 
 
 def test_the_key_is_in_no_line_and_no_file_of_a_nodes_logs(tmp_path: Path) -> None:
     serve = Serve(args=("--api-key", KEY))
     nodes, log = Boxed(serve, f"entrypoint: vllm serve --api-key {KEY}"), NullLog()
-    bringing = BringUp(nodes, cluster(serve), deploy.Report().step, tmp_path, log)
-    bringing._heard("head", f"non-default args: {{'api_key': ['{KEY}']}}")
-    bringing.collect()
+    start = ClusterStart(nodes, cluster(serve), Report(), tmp_path, log)
+    start._output.add("head", f"non-default args: {{'api_key': ['{KEY}']}}")
+    start.collect_logs()
     files = {path.name: path.read_text() for path in tmp_path.rglob("*") if path.is_file()}
     assert files == {
         "head.log": "non-default args: {'api_key': ['***']}\n",
@@ -215,12 +217,12 @@ def test_a_node_that_ends_with_the_key_among_its_last_words_does_not_make_us_say
 ) -> None:
     serve = Serve(args=("--api-key", KEY))
     nodes = Boxed(serve)
-    ended = Found(
+    ended = ContainerState(
         container="tandem-x-head", node="head", status="exited", exit_code=1, oom_killed=False, started="", labels={},
         published=None,
     )  # fmt: skip
-    monkeypatch.setattr(nodes, "found", lambda plan: ended)
-    bringing = BringUp(nodes, cluster(serve), deploy.Report().step, tmp_path, NullLog())
-    bringing._heard("head", f"vllm: error: unrecognized arguments: {KEY}")
-    with pytest.raises(Failure, match=r"unrecognized arguments: \*\*\*"):
-        bringing._watch("engine")
+    monkeypatch.setattr(nodes, "state", lambda plan: ended)
+    start = ClusterStart(nodes, cluster(serve), Report(), tmp_path, NullLog())
+    start._output.add("head", f"vllm: error: unrecognized arguments: {KEY}")
+    with pytest.raises(StepFailedError, match=r"unrecognized arguments: \*\*\*"):
+        start._refuse_ended_containers(Step.ENGINE)
