@@ -13,6 +13,7 @@ from pipeline.core.errors import Cancelled
 from pipeline.core.log import Log, step
 from pipeline.image import bytecode, deb, maintainer_files, rootfs
 from pipeline.image.interpreter import interpreter
+from pipeline.image.results import RootFilesystem
 from pipeline.image.rootfs import Rootfs
 from pipeline.lock import debs
 from pipeline.lock.contents import DebianLock
@@ -22,8 +23,8 @@ STATUS = "var/lib/dpkg/status.d"
 AHEAD = 2  # packages that are decompressed while one is being written
 
 
-def make(lock: DebianLock, into: Path, log: Log) -> dict[str, str | int]:
-    """Write `into`/rootfs.tar, by one rename. Returns its SHA-256, its size in bytes, and the number of packages.
+def make_root_filesystem(lock: DebianLock, into: Path, log: Log) -> RootFilesystem:
+    """Writes the root filesystem of an image to `into`/rootfs.tar, by one rename.
 
     Raises TandemError for a package that cannot be had, is damaged, or brings a file that another one brings.
     """
@@ -39,14 +40,10 @@ def make(lock: DebianLock, into: Path, log: Log) -> dict[str, str | int]:
                 finish(root, _extract(lock.debs, files, root, scratch, log))
             with step(log, "bytecode of the base"):
                 _compile(root, sources, python)
-        outputs: dict[str, str | int] = {
-            "sha256": store.digest(part),
-            "size": part.stat().st_size,
-            "packages": len(lock.debs),
-        }
+        made = RootFilesystem(sha256=store.digest(part), size=part.stat().st_size, packages=len(lock.debs))
         part.chmod(0o644)  # whatever the umask: BuildKit takes the mode of what it copies into account
         part.replace(into / "rootfs.tar")
-    return outputs
+    return made
 
 
 def _extract(

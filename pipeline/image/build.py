@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from pipeline.config.models import Image
 from pipeline.core import tar
@@ -22,6 +21,7 @@ from pipeline.host import buildkit, engine
 from pipeline.image import base_paths, own_files
 from pipeline.image.interpreter import interpreter
 from pipeline.image.own_files import Below
+from pipeline.image.results import Built
 from pipeline.image.wheels import SUMMARY
 from pipeline.lock import lockfile
 from pipeline.lock.contents import CombinedLock, DebianLock, Lock
@@ -31,9 +31,9 @@ BASE, LAYERS, SETTINGS = "#: base", "#: layers", "#: settings"
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """What an image is put together from: the rootfs tar, the folder of wheels.make(), and dockerfiles/<image>.
+    """What an image is put together from: the rootfs tar, the folder of wheels.make_layers(), and dockerfiles/<image>.
 
-    On another image `base` is the list of that one's paths, of underlay.make().
+    On another image `base` is the list of that one's paths, of base_paths.pull_base().
     """
 
     base: Path
@@ -41,13 +41,12 @@ class Parts:
     folder: Path
 
 
-def make(
+def build(
     name: str, image: Image, locked: Lock, parts: Parts, tag: str, scratch: Path, log: Log, *, cache: bool = True
-) -> dict[str, Any]:
-    """Build an image and tag it; the engine must have the containerd image store.
+) -> Built:
+    """Builds an image and tags it; the engine must have the containerd image store.
 
-    Returns `digest` (of the manifest: the image's ID in that store), `tag`, `platform`, `diff_ids` (of the layers
-    uncompressed, in order) and `size` in bytes. With `cache` off, BuildKit does all of it anew.
+    Without `cache`, BuildKit does all of it again.
     Raises ConfigError for a Dockerfile without its marks, TandemError for what BuildKit refuses.
     """
     context = scratch / "context"
@@ -63,9 +62,7 @@ def make(
             return built
 
 
-def _built(
-    name: str, locked: Lock, context: Path, tag: str, log: Log, *, cache: bool, recompress: bool
-) -> dict[str, Any]:
+def _built(name: str, locked: Lock, context: Path, tag: str, log: Log, *, cache: bool, recompress: bool) -> Built:
     with step(log, f"building {tag}"):
         digest = buildkit.build(
             context,
@@ -80,8 +77,8 @@ def _built(
     return verified(digest, tag, locked.platform)
 
 
-def verified(digest: str, tag: str, platform: str) -> dict[str, Any]:
-    """What the engine's store holds under a digest. Raises TandemError unless it is the image that was built."""
+def verified(digest: str, tag: str, platform: str) -> Built:
+    """Returns what the engine's store has for a digest. Raises TandemError unless it is the image that was built."""
     found = engine.image("local", digest)
     if found is None or found["Id"] != digest:
         raise TandemError(
@@ -91,13 +88,8 @@ def verified(digest: str, tag: str, platform: str) -> dict[str, Any]:
     made = f"{found['Os']}/{found['Architecture']}"
     if made != platform:
         raise TandemError(f"{tag}: built for {made}, not for {platform}")
-    return {
-        "digest": digest,
-        "tag": tag,
-        "platform": platform,
-        "diff_ids": found["RootFS"]["Layers"],
-        "size": found["Size"],
-    }
+    layers = tuple(found["RootFS"]["Layers"])
+    return Built(digest=digest, tag=tag, platform=platform, diff_ids=layers, size=found["Size"])
 
 
 def base_name(locked: CombinedLock) -> str:
@@ -122,12 +114,12 @@ def name_base(locked: CombinedLock) -> None:
             raise TandemError(message, hint="build again: it is pulled") from error
 
 
-def refuse_moved(locked: CombinedLock, made: Mapping[str, Any]) -> None:
+def refuse_moved(locked: CombinedLock, built: Built) -> None:
     """Raise TandemError unless the image begins with every layer of its base as it was read."""
-    below = list(locked.reading.layers)
-    if not below or made["diff_ids"][: len(below)] != below:
+    below = locked.reading.layers
+    if not below or built.diff_ids[: len(below)] != below:
         raise TandemError(
-            f"{made['tag']}: it does not begin with the layers of {locked.base} as lockfiles/{locked.name} has them",
+            f"{built.tag}: it does not begin with the layers of {locked.base} as lockfiles/{locked.name} has them",
             hint=f"`TANDEM_LOCK=upgrade:base ./doitw lock:{locked.name}` reads the base anew",
         )
 
@@ -209,7 +201,7 @@ def identity(locked: Lock) -> str:
 
 
 def stage(name: str, image: Image, locked: Lock, parts: Parts, context: Path, log: Log) -> None:
-    """Put every archive and the finished Dockerfile into a build context. Raises as make() does."""
+    """Put every archive and the finished Dockerfile into a build context. Raises as build() does."""
     layers = tuple(layer["name"] for layer in json.loads((parts.wheels / SUMMARY).read_text(encoding="utf-8")))
     fillings, below = _stage_base(name, image, locked, parts, layers, context, log)
     text = dockerfile(parts.folder / "Dockerfile", fillings)
@@ -240,7 +232,7 @@ def _stage_base(
 
 
 def _below(launching: LauncherLayer, layers: Sequence[str], parts: Parts) -> Below:
-    present = base_paths.read(parts.base)
+    present = base_paths.read_paths(parts.base)
     for layer in layers:
         present |= tar.names(parts.wheels / f"{layer}.tar")
     return Below(files=launching.files, links=launching.links, folders=launching.folders, present=present)

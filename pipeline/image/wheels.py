@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 from pipeline.core import procs, store, tar
 from pipeline.core.errors import TandemError
@@ -19,6 +18,7 @@ from pipeline.image import bytecode, installed_tree, layers
 from pipeline.image.installed_tree import Distribution
 from pipeline.image.interpreter import interpreter
 from pipeline.image.layers import Layer
+from pipeline.image.results import Wheels
 from pipeline.lock import lock, place, resolver
 from pipeline.lock.contents import CombinedLock, DebianLock, Lock
 from pipeline.lock.place import Place
@@ -29,11 +29,10 @@ ADDED = "added"  # the one layer of what is added to another image
 EXPANSION = 5  # how much larger a tree with bytecode is than its wheels, rounded up
 
 
-def make(locked: Lock, into: Path, log: Log, present: Mapping[str, str] = tar.NOTHING) -> dict[str, Any]:
-    """Write the layers of a lock's wheels to `into`/<layer>.tar and their list to `into`/layers.json, which comes last.
+def make_layers(locked: Lock, into: Path, log: Log, present: Mapping[str, str] = tar.NOTHING) -> Wheels:
+    """Writes the layers of a lock's wheels to `into`/<layer>.tar and then their list to `into`/layers.json.
 
-    Returns `digest` (over names and hashes of all layers), `layers` (name → SHA-256 of the tar, which is the layer's
-    content and nothing else), `files`, and `size` in bytes. The same lock gives the same bytes on any machine.
+    The same lock gives the same bytes on any machine.
     What is `present` in the image below (path → kind) is not touched. Raises TandemError for a wheel that cannot be
     had, that holds code of another architecture, or that would take the place of a file that is present.
     """
@@ -43,10 +42,10 @@ def make(locked: Lock, into: Path, log: Log, present: Mapping[str, str] = tar.NO
     size = EXPANSION * sum(wheel.size for wheel in locked.wheels)
     with tempfile.TemporaryDirectory(prefix=".python-", dir=into) as tools, scratch_folder(size, into) as scratch:
         python = interpreter(locked, Path(tools), log) if locked.interpreter else ()
-        return assemble(locked, found, python, scratch, into, log, present)
+        return assemble_layers(locked, found, python, scratch, into, log, present)
 
 
-def assemble(
+def assemble_layers(
     locked: Lock,
     found: Mapping[str, Path],
     python: Sequence[str],
@@ -54,8 +53,8 @@ def assemble(
     into: Path,
     log: Log,
     present: Mapping[str, str] = tar.NOTHING,
-) -> dict[str, Any]:
-    """What make() does once it has the wheels (files by distribution) and a Python of the image's version, if any."""
+) -> Wheels:
+    """Does what make_layers() does once it has the wheels (distribution → file) and perhaps the image's Python."""
     with step(log, f"installing {len(found)} wheels for {locked.platform}"):
         distributions = install(locked, found, scratch, log)
     site = scratch / "tree"
@@ -225,13 +224,9 @@ def _write(
         return dict(zip((layer.name for layer in plan), pool.map(one, plan), strict=True))
 
 
-def _summary(plan: Sequence[Layer], digests: Mapping[str, str], files: int, into: Path) -> dict[str, Any]:
+def _summary(plan: Sequence[Layer], digests: Mapping[str, str], files: int, into: Path) -> Wheels:
     listed = [{"name": layer.name, "sha256": digests[layer.name], "size": layer.size} for layer in plan]
     text = json.dumps(listed, indent=1) + "\n"
     write_whole(into / SUMMARY, text, sync=False)
-    return {
-        "digest": "sha256:" + store.digest(into / SUMMARY),
-        "layers": dict(digests),
-        "files": files,
-        "size": sum(layer.size for layer in plan),
-    }
+    digest = f"sha256:{store.digest(into / SUMMARY)}"
+    return Wheels(digest=digest, layers=dict(digests), files=files, size=sum(layer.size for layer in plan))

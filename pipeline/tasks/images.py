@@ -5,13 +5,17 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from pipeline.config.loader import Config
 from pipeline.config.models import CombinedImage, DebianImage, Image
 from pipeline.core import results
 from pipeline.graph.task import Claim, Inputs, Json, Outputs, Run, Task
 from pipeline.host import engine
+from pipeline.image.results import Base, Built, PulledImage, RootFilesystem, Wheels
 from pipeline.lock.request import FILES, FILES_ON_IMAGE, file_paths, request
 from pipeline.tasks import checks, claims
+from pipeline.tasks.outputs import from_outputs, to_outputs
 
 COMPILER = "pipeline/probes/bytecode.py"
 NODE_SCRIPT = "dockerfiles/cpu/files/workspace/vllm/run-cluster-node.sh"
@@ -77,9 +81,14 @@ def _base(config: Config, name: str) -> Task:
         from pipeline.lock import lockfile
         from pipeline.lock.contents import DebianLock
 
-        made = base.make(lockfile.read_kind(DebianLock, name, config.root), run.scratch, run.log)
-        results.keep(run.scratch / "rootfs.tar", _rootfs(config, made), _archive(made))
-        return dict(made)
+        locked = lockfile.read_kind(DebianLock, name, config.root)
+        made = base.make_root_filesystem(locked, run.scratch, run.log)
+        results.keep(run.scratch / "rootfs.tar", _base_file(config, made), _base_hashes(made))
+        return to_outputs(made)
+
+    def world(outputs: Outputs) -> tuple[Claim, ...]:
+        made = from_outputs(outputs, RootFilesystem)
+        return kept(config, _base_file(config, made), _base_hashes(made))
 
     return Task(
         name=f"base:{name}",
@@ -87,7 +96,7 @@ def _base(config: Config, name: str) -> Task:
         inputs=Inputs(files=(COMPILER,), code=("pipeline.image.base", "pipeline.lock.lockfile:read_kind")),
         needs=(f"lock:{name}",),
         run=run,
-        world=lambda outputs: kept(config, _rootfs(config, outputs), _archive(outputs)),
+        world=world,
         lazy=True,
         shared=True,
     )
@@ -100,13 +109,14 @@ def _underlay(config: Config, name: str) -> Task:
         from pipeline.lock.contents import CombinedLock
 
         locked = lockfile.read_kind(CombinedLock, name, config.root)
-        made = base_paths.make(locked, config.root, run.scratch, run.log)
-        results.keep(run.scratch / base_paths.LIST, _paths(config, made), _archive(made))
-        return dict(made)
+        made = base_paths.pull_base(locked, config.root, run.scratch, run.log)
+        results.keep(run.scratch / base_paths.LIST, _base_file(config, made), _base_hashes(made))
+        return to_outputs(made)
 
     def world(outputs: Outputs) -> tuple[Claim, ...]:
-        listed = kept(config, _paths(config, outputs), _archive(outputs))
-        return (*listed, claims.image(str(outputs["digest"])))
+        made = from_outputs(outputs, PulledImage)
+        listed = kept(config, _base_file(config, made), _base_hashes(made))
+        return (*listed, claims.image(made.digest))
 
     return Task(
         name=f"base:{name}",
@@ -124,9 +134,9 @@ def _wheels(config: Config, name: str) -> Task:
         from pipeline.image import wheels
         from pipeline.lock import lockfile
 
-        made = wheels.make(lockfile.read(name, config.root), run.scratch / "layers", run.log)
-        results.keep(run.scratch / "layers", _layers(config, made), _archives(made))
-        return dict(made)
+        made = wheels.make_layers(lockfile.read(name, config.root), run.scratch / "layers", run.log)
+        results.keep(run.scratch / "layers", _layers_folder(config, made), _layer_hashes(made))
+        return to_outputs(made)
 
     inputs = Inputs(files=(COMPILER,), tools=("uv",), code=("pipeline.image.wheels",))
     return _wheels_task(config, name, inputs, (f"lock:{name}",), run)
@@ -140,12 +150,13 @@ def _added_wheels(config: Config, name: str) -> Task:
         from pipeline.image import base_paths, wheels
         from pipeline.lock import lockfile
 
-        present = base_paths.read(_paths(config, run.upstream[below]))
-        made = wheels.make(lockfile.read(name, config.root), run.scratch / "layers", run.log, present)
-        results.keep(run.scratch / "layers", _layers(config, made), _archives(made))
-        return dict(made)
+        base = from_outputs(run.upstream[below], PulledImage)
+        present = base_paths.read_paths(_base_file(config, base))
+        made = wheels.make_layers(lockfile.read(name, config.root), run.scratch / "layers", run.log, present)
+        results.keep(run.scratch / "layers", _layers_folder(config, made), _layer_hashes(made))
+        return to_outputs(made)
 
-    code = ("pipeline.image.wheels", "pipeline.image.base_paths:read")
+    code = ("pipeline.image.wheels", "pipeline.image.base_paths:read_paths")
     inputs = Inputs(files=(COMPILER,), tools=("uv",), code=code)
     return _wheels_task(config, name, inputs, (f"lock:{name}", below), run)
 
@@ -153,13 +164,17 @@ def _added_wheels(config: Config, name: str) -> Task:
 def _wheels_task(
     config: Config, name: str, inputs: Inputs, needs: tuple[str, ...], run: Callable[[Run], Outputs]
 ) -> Task:
+    def world(outputs: Outputs) -> tuple[Claim, ...]:
+        made = from_outputs(outputs, Wheels)
+        return kept(config, _layers_folder(config, made), _layer_hashes(made))
+
     return Task(
         name=f"wheels:{name}",
         doc=f"the Python packages of {name}, installed for its platform",
         inputs=inputs,
         needs=needs,
         run=run,
-        world=lambda outputs: kept(config, _layers(config, outputs), _archives(outputs)),
+        world=world,
         lazy=True,
         shared=True,
     )
@@ -174,17 +189,17 @@ def _build(config: Config, name: str, image: Image, *files: str) -> Task:
         from pipeline.lock import lockfile
 
         parts = build.Parts(
-            base=_base_file(config, image, run.upstream[f"base:{name}"]),
-            wheels=_layers(config, run.upstream[f"wheels:{name}"]),
+            base=_base_file(config, _base_result(image, run.upstream[f"base:{name}"])),
+            wheels=_layers_folder(config, from_outputs(run.upstream[f"wheels:{name}"], Wheels)),
             folder=config.root / folder,
         )
         # Another checkout may be building an image of that name.
         new = f"tandem/{name}:new-{hashlib.sha256(str(config.root).encode()).hexdigest()[:8]}"
-        made = build.make(name, image, lockfile.read(name, config.root), parts, new, run.scratch, run.log)
+        built = build.build(name, image, lockfile.read(name, config.root), parts, new, run.scratch, run.log)
         # Named after its bytes, not its inputs: what is built again to the same bytes is the same result.
-        tag = f"tandem/{name}:{made['digest'].removeprefix('sha256:')[:12]}"
-        engine.rename(made["digest"], new, tag)
-        return {**made, "tag": tag}
+        tag = f"tandem/{name}:{built.digest.removeprefix('sha256:')[:12]}"
+        engine.rename(built.digest, new, tag)
+        return to_outputs(replace(built, tag=tag))
 
     return Task(
         name=f"build:{name}",
@@ -208,7 +223,7 @@ def _build(config: Config, name: str, image: Image, *files: str) -> Task:
         ),
         needs=(f"lock:{name}", f"base:{name}", f"wheels:{name}"),
         run=run,
-        world=lambda outputs: (claims.image(str(outputs["digest"])),),
+        world=lambda outputs: (claims.image(from_outputs(outputs, Built).digest),),
         restore=_restored(config, name, image),
         shared=True,
     )
@@ -252,8 +267,9 @@ def _restored(config: Config, name: str, image: Image) -> Callable[[Run, Outputs
         from pipeline.registry import push
 
         target = config.pipeline.registry
-        digest, tag = str(outputs["digest"]), str(outputs["tag"])
-        push.pull(digest, image.platform, target.address, f"{target.repository}/{name}", tag, run.log)
+        built = from_outputs(outputs, Built)
+        repository = f"{target.repository}/{name}"
+        push.pull(built.digest, image.platform, target.address, repository, built.tag, run.log)
 
     return restore
 
@@ -273,33 +289,32 @@ def kept(config: Config, place: Path, files: Mapping[str, str]) -> tuple[Claim, 
     return tuple(claims.file(f"{below}/{name}" if name else below, digest) for name, digest in files.items())
 
 
-def _base_file(config: Config, image: Image, outputs: Mapping[str, Json]) -> Path:
+def _base_result(image: Image, outputs: Mapping[str, Json]) -> Base:
     match image:
         case DebianImage():
-            return _rootfs(config, outputs)
+            return from_outputs(outputs, RootFilesystem)
         case CombinedImage():
-            return _paths(config, outputs)
+            return from_outputs(outputs, PulledImage)
 
 
-def _rootfs(config: Config, outputs: Mapping[str, Json]) -> Path:
-    return config.root / "artifacts" / "base" / f"{outputs['sha256']}.tar"
+def _base_file(config: Config, base: Base) -> Path:
+    folder = config.root / "artifacts" / "base"
+    match base:
+        case RootFilesystem():
+            return folder / f"{base.sha256}.tar"
+        case PulledImage():
+            return folder / f"{base.sha256}.paths.gz"
 
 
-def _paths(config: Config, outputs: Mapping[str, Json]) -> Path:
-    return config.root / "artifacts" / "base" / f"{outputs['sha256']}.paths.gz"
+def _base_hashes(base: Base) -> dict[str, str]:
+    return {results.WHOLE: base.sha256}
 
 
-def _layers(config: Config, outputs: Mapping[str, Json]) -> Path:
-    return config.root / "artifacts" / "wheels" / str(outputs["digest"]).removeprefix("sha256:")
+def _layers_folder(config: Config, wheels: Wheels) -> Path:
+    return config.root / "artifacts" / "wheels" / wheels.digest.removeprefix("sha256:")
 
 
-def _archive(outputs: Mapping[str, Json]) -> dict[str, str]:
-    return {results.WHOLE: str(outputs["sha256"])}
-
-
-def _archives(outputs: Mapping[str, Json]) -> dict[str, str]:
-    """The layers of wheels, and the list of them: the digest of all is the list's own."""
-    layers = outputs["layers"]
-    assert isinstance(layers, dict)
-    found = {f"{layer}.tar": str(digest) for layer, digest in layers.items()}
-    return {"layers.json": str(outputs["digest"]).removeprefix("sha256:"), **found}
+def _layer_hashes(wheels: Wheels) -> dict[str, str]:
+    """Returns the layers of wheels and the list of them, by file name; the digest of all is the list's own."""
+    layers = {f"{layer}.tar": sha256 for layer, sha256 in wheels.layers.items()}
+    return {"layers.json": wheels.digest.removeprefix("sha256:"), **layers}

@@ -26,6 +26,7 @@ from pipeline.core.log import NullLog
 from pipeline.host import buildkit, engine
 from pipeline.image import build, wheels
 from pipeline.image.build import Parts
+from pipeline.image.results import Built, Wheels
 from pipeline.lock.contents import DebianLock
 from pipeline.lock.debs import Deb
 from pipeline.lock.resolver import Wheel
@@ -76,10 +77,10 @@ def layer(parts: Parts, name: str, content: bytes) -> None:
     archive.write(parts.wheels / f"{name}.tar", {f"usr/local/lib/{name}.py": content}, EPOCH)
 
 
-def built(parts: Parts, tag: str, tmp_path: Path) -> dict[str, Any]:
+def built(parts: Parts, tag: str, tmp_path: Path) -> Built:
     scratch = tmp_path / uuid4().hex
     scratch.mkdir()
-    return build.make("tiny", IMAGE, LOCK, parts, tag, scratch, NullLog(), cache=False)
+    return build.build("tiny", IMAGE, LOCK, parts, tag, scratch, NullLog(), cache=False)
 
 
 def content(tag: str, tmp_path: Path) -> dict[str, tarfile.TarInfo]:
@@ -100,8 +101,8 @@ def content(tag: str, tmp_path: Path) -> dict[str, tarfile.TarInfo]:
 def test_the_digest_is_in_the_store_and_the_image_says_what_it_should(parts: Parts, tag: str, tmp_path: Path) -> None:
     made = built(parts, tag, tmp_path)
     found = engine.image("local", tag)
-    assert found["Id"] == made["digest"]
-    assert found["RootFS"]["Layers"] == made["diff_ids"]
+    assert found["Id"] == made.digest
+    assert tuple(found["RootFS"]["Layers"]) == made.diff_ids
     assert (found["Os"], found["Architecture"], found["Created"]) == ("linux", "arm64", "2023-11-14T22:13:20Z")
     config = found["Config"]
     assert (config["WorkingDir"], config["User"], config["Entrypoint"]) == ("/srv/here", "", None)
@@ -115,7 +116,7 @@ def test_the_engine_s_own_builder_builds_whichever_is_in_use(
     monkeypatch.setenv("BUILDX_CONFIG", str(tmp_path / "buildx"))
     procs.capture(["docker", "buildx", "create", "--driver", "docker-container", "--use"], hears=procs.DOCKER)
     made = built(parts, tag, tmp_path)
-    assert engine.image("local", tag)["Id"] == made["digest"]
+    assert engine.image("local", tag)["Id"] == made.digest
 
 
 def test_files_are_roots_with_the_modes_and_times_of_the_archives(parts: Parts, tag: str, tmp_path: Path) -> None:
@@ -152,9 +153,9 @@ def test_another_layer_leaves_the_others_as_they_are(parts: Parts, tag: str, tmp
     first = built(parts, tag, tmp_path)
     layer(parts, "one", b"other")
     second = built(parts, tag, tmp_path)
-    changed = [a == b for a, b in zip(first["diff_ids"], second["diff_ids"], strict=True)]
+    changed = [a == b for a, b in zip(first.diff_ids, second.diff_ids, strict=True)]
     assert changed.count(False) == 1
-    assert first["digest"] != second["digest"]
+    assert first.digest != second.digest
 
 
 def test_what_buildkit_refuses_is_one_message_and_leaves_no_image(parts: Parts, tag: str, tmp_path: Path) -> None:
@@ -244,13 +245,15 @@ def locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DebianLock:
     )
 
 
-def assembled(locked: DebianLock, tmp_path: Path) -> tuple[Path, dict[str, Any]]:
+def assembled(locked: DebianLock, tmp_path: Path) -> tuple[Path, Wheels]:
     folder = tmp_path / uuid4().hex
     (folder / "scratch").mkdir(parents=True)
     (folder / "into").mkdir()
     found = wheels.fetch(locked, NullLog())
     python = [sys.executable, "-s"]
-    return folder / "into", wheels.assemble(locked, found, python, folder / "scratch", folder / "into", NullLog())
+    return folder / "into", wheels.assemble_layers(
+        locked, found, python, folder / "scratch", folder / "into", NullLog()
+    )
 
 
 def test_wheels_become_layers_with_scripts_records_and_bytecode(locked: DebianLock, tmp_path: Path) -> None:
@@ -268,7 +271,7 @@ def test_wheels_become_layers_with_scripts_records_and_bytecode(locked: DebianLo
     assert code[4:8] == b"\x03\0\0\0", "a hash that is checked"
     assert f"/{SITE}/demo/run.py".encode() in code
     assert str(tmp_path).encode() not in b"".join(demo.values())
-    assert made["layers"] == {tar.stem: store.digest(tar) for tar in into.glob("*.tar")}
+    assert made.layers == {tar.stem: store.digest(tar) for tar in into.glob("*.tar")}
 
 
 def everything(tar: Path) -> dict[str, bytes]:

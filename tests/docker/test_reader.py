@@ -132,10 +132,10 @@ def test_a_name_in_an_image_that_is_not_utf8_is_listed_byte_by_byte(tmp_path: Pa
         base=f"{pull.repository_of(name)}@{digest}", reading=pull.read_image(name, digest, PLATFORM, NullLog()).reading,
     )  # fmt: skip
     for log in (NullLog(), NullLog()):  # read, and taken from what was kept
-        made = base_paths.make(locked, tmp_path, tmp_path, log)
-        listed = base_paths.read(tmp_path / base_paths.LIST)
+        made = base_paths.pull_base(locked, tmp_path, tmp_path, log)
+        listed = base_paths.read_paths(tmp_path / base_paths.LIST)
         assert listed[os.fsdecode(LATIN)] == "f"
-        assert made["paths"] == len(listed)
+        assert made.paths == len(listed)
     assert any("was read before" in line for line in log.lines)
     assert LATIN in gzip.decompress((tmp_path / base_paths.LIST).read_bytes())
 

@@ -13,6 +13,7 @@ from pipeline.config.models import DebianBase, DebianImage, Python
 from pipeline.core.errors import TandemError
 from pipeline.core.log import NullLog
 from pipeline.image import base
+from pipeline.image.results import RootFilesystem
 from pipeline.lock import lock
 from pipeline.lock.contents import DebianLock
 
@@ -30,20 +31,20 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> DebianLock:
 
 
 @pytest.fixture(scope="module")
-def rootfs(locked: DebianLock, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str | int]]:
+def rootfs(locked: DebianLock, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RootFilesystem]:
     folder = tmp_path_factory.mktemp("base")
-    return folder / "rootfs.tar", base.make(locked, folder, NullLog())
+    return folder / "rootfs.tar", base.make_root_filesystem(locked, folder, NullLog())
 
 
 def test_another_umask_time_zone_and_locale_give_the_same_bytes(
-    locked: DebianLock, rootfs: tuple[Path, dict[str, str | int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    locked: DebianLock, rootfs: tuple[Path, RootFilesystem], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in {"TZ": "Asia/Kolkata", "LC_ALL": "C", "LANG": "", "PYTHONHASHSEED": "5"}.items():
         monkeypatch.setenv(name, value)
     time.tzset()
     before = os.umask(0o077)
     try:
-        again = base.make(locked, tmp_path, NullLog())
+        again = base.make_root_filesystem(locked, tmp_path, NullLog())
     finally:
         os.umask(before)
         monkeypatch.undo()
@@ -53,7 +54,7 @@ def test_another_umask_time_zone_and_locale_give_the_same_bytes(
     assert [path.name for path in tmp_path.iterdir()] == ["rootfs.tar"]
 
 
-def test_every_module_has_bytecode_for_the_path_it_will_have(rootfs: tuple[Path, dict[str, str | int]]) -> None:
+def test_every_module_has_bytecode_for_the_path_it_will_have(rootfs: tuple[Path, RootFilesystem]) -> None:
     with tarfile.open(rootfs[0]) as archive:
         names = set(archive.getnames())
         regular = {member.name for member in archive if member.isreg()}
@@ -69,7 +70,7 @@ def test_every_module_has_bytecode_for_the_path_it_will_have(rootfs: tuple[Path,
 
 
 def test_scanners_find_every_package_in_the_manner_of_distroless(
-    locked: DebianLock, rootfs: tuple[Path, dict[str, str | int]]
+    locked: DebianLock, rootfs: tuple[Path, RootFilesystem]
 ) -> None:
     with tarfile.open(rootfs[0]) as archive:
         listed = {name for name in archive.getnames() if name.startswith("var/lib/dpkg/status.d/")}
@@ -79,10 +80,10 @@ def test_scanners_find_every_package_in_the_manner_of_distroless(
     assert {f"var/lib/dpkg/status.d/{deb.name}" for deb in locked.debs} <= listed
     version = next(deb.version for deb in locked.debs if deb.name == "bash")
     assert {"Package: bash", f"Version: {version}"} <= set(text.splitlines())
-    assert rootfs[1]["packages"] == len(locked.debs)
+    assert rootfs[1].packages == len(locked.debs)
 
 
-def test_a_link_that_the_image_needs_leads_somewhere(rootfs: tuple[Path, dict[str, str | int]]) -> None:
+def test_a_link_that_the_image_needs_leads_somewhere(rootfs: tuple[Path, RootFilesystem]) -> None:
     with tarfile.open(rootfs[0]) as archive:
         members = {member.name: member for member in archive}
     for start in ("usr/bin/sh", "usr/bin/awk", "usr/bin/python3", "bin", "lib", "usr/bin/which"):
@@ -101,6 +102,6 @@ def test_a_package_that_nobody_has_any_more_is_named_with_its_remedy(locked: Deb
         for deb in locked.debs
     ]
     with pytest.raises(TandemError, match=r"lockfiles/tiny\.debs\.txt: bash 0\.0 \(arm64\) is neither") as caught:
-        base.make(dataclasses.replace(locked, debs=tuple(lost)), tmp_path, NullLog())
+        base.make_root_filesystem(dataclasses.replace(locked, debs=tuple(lost)), tmp_path, NullLog())
     assert "TANDEM_LOCK=upgrade:bash ./doitw lock:tiny" in caught.value.hint
     assert not (tmp_path / "rootfs.tar").exists()

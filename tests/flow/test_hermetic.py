@@ -92,13 +92,19 @@ def test_a_hostile_environment_gives_the_same_layers(
 ) -> None:
     plain, odd = tmp_path / "plain", hostile.path(tmp_path)
     plain.mkdir()
-    expected = base.make(locked, plain / "base", NullLog()), wheels.make(locked, plain / "wheels", NullLog())
+    expected = (
+        base.make_root_filesystem(locked, plain / "base", NullLog()),
+        wheels.make_layers(locked, plain / "wheels", NullLog()),
+    )
     python_venv.create(odd / "venv")
     cache = store.folder().parent.parent
     with hostility(odd, monkeypatch):
         monkeypatch.setenv("XDG_CACHE_HOME", str(cache))  # with the wheel in it
         monkeypatch.setattr(sys, "executable", str(odd / "venv/bin/python"))
-        got = base.make(locked, odd / "base", NullLog()), wheels.make(locked, odd / "wheels", NullLog())
+        got = (
+            base.make_root_filesystem(locked, odd / "base", NullLog()),
+            wheels.make_layers(locked, odd / "wheels", NullLog()),
+        )
     assert got == expected
     tars = {path.name: path.read_bytes() for path in (plain / "wheels").glob("*.tar")}
     assert {path.name: path.read_bytes() for path in (odd / "wheels").glob("*.tar")} == tars

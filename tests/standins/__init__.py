@@ -116,8 +116,8 @@ def made(standin: StandIn, log: Log) -> str:
 
 
 def _build(standin: StandIn, locked: DebianLock, tag: str, scratch: Path, log: Log) -> str:
-    base.make(locked, scratch, log)
-    wheels.make(locked, scratch / "wheels", log)
+    base.make_root_filesystem(locked, scratch, log)
+    wheels.make_layers(locked, scratch / "wheels", log)
     with step(log, f"vLLM as {standin.vllm}"):
         _private(standin, locked, scratch)
     parts = Parts(base=scratch / "rootfs.tar", wheels=scratch / "wheels", folder=standin.folder)
@@ -126,7 +126,7 @@ def _build(standin: StandIn, locked: DebianLock, tag: str, scratch: Path, log: L
     build.stage(standin.name, standin.image, locked, parts, context, log)
     with step(log, f"building {tag}"):
         digest = _built(context, locked, tag)
-    return str(build.verified(digest, tag, locked.platform)["digest"])
+    return str(build.verified(digest, tag, locked.platform).digest)
 
 
 def _built(context: Path, locked: DebianLock, tag: str) -> str:

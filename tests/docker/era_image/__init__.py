@@ -52,10 +52,10 @@ def made(log: Log) -> str:
         return str(found["Id"])
     with tempfile.TemporaryDirectory(prefix="tandem-eras-") as folder:
         scratch = Path(folder)
-        base.make(locked, scratch, log)
-        wheels.make(locked, scratch / "wheels", log)
+        base.make_root_filesystem(locked, scratch, log)
+        wheels.make_layers(locked, scratch / "wheels", log)
         parts = Parts(base=scratch / "rootfs.tar", wheels=scratch / "wheels", folder=FOLDER)
-        digest = str(build.make(NAME, image(), locked, parts, tag, scratch, log)["digest"])
+        digest = str(build.build(NAME, image(), locked, parts, tag, scratch, log).digest)
     for name in set(stored.names(engine.client(), f"{REPOSITORY}:")) - {tag}:
         with suppress(ImageNotFound):  # another worker made it too
             engine.client().images.remove(name)

@@ -48,6 +48,7 @@ CANNOT_DECIDE = {
     "pipeline.core.log",
     "pipeline.core.results",  # where a result is put, under the hash that the stage gave it
     "pipeline.graph.task",  # types
+    "pipeline.tasks.outputs",  # a result in another form
 }
 """What a task runs and does not count: no result can follow from it."""
 
