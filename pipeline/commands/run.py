@@ -12,11 +12,13 @@ from doit.control import TaskControl
 from pipeline.commands.failures import parsed, worded
 from pipeline.core.errors import ConfigError, Exit, HostError
 from pipeline.core.locks import timeout
+from pipeline.graph.graph import Graph
 from pipeline.graph.run.doit_adapter import graph_of
 from pipeline.graph.run.live import screen
 from pipeline.graph.run.no_db import NoDB
 from pipeline.graph.run.outcome import Outcome, exit_code, write_report
 from pipeline.graph.run.output import Screen
+from pipeline.graph.run.runner import Runner
 from pipeline.graph.run.schedule import Schedule
 from pipeline.graph.selection import resolve
 
@@ -92,22 +94,25 @@ class Run(cmd_run.Run):  # type: ignore[misc]  # doit has no annotations
         if num_process < 1:
             raise ConfigError(f"-n {num_process}: at least one task must be able to run")
         _check_environment()
-        asked = self._meant()
+        graph = graph_of(self.task_list)
+        # A bare kind means its default, not every sub-task.
+        asked = resolve(graph, self.sel_tasks or (), commands=self.loader.cmd_names)
         control = self._control(asked, single=single)
         shown = screen(verbosity=verbosity)
-        schedule = Schedule(shown, asked=asked or (), side_by_side=num_process, always=always, go_on=continue_)
         try:
+            runner = Runner(graph, shown, asked=asked, always=always, side_by_side=num_process)
+            schedule = Schedule(runner, shown, side_by_side=num_process, go_on=continue_)
             schedule.run(control.task_dispatcher())
         finally:
             shown.close()
         outcomes = list(schedule.outcomes.values())
         code = exit_code(outcomes, interrupted=schedule.interrupted)
-        self._finish(control, outcomes, shown, code, started, time.monotonic() - start)
+        self._finish(graph, outcomes, shown, code, started, time.monotonic() - start)
         return code
 
-    def _control(self, asked: list[str] | None, *, single: bool) -> Any:
+    def _control(self, asked: list[str], *, single: bool) -> Any:
         control = TaskControl(self.task_list)
-        control.process(asked)
+        control.process(asked or None)
         if single:
             named = [control.tasks[name] for name in control.selected_tasks]
             ones = [
@@ -121,33 +126,19 @@ class Run(cmd_run.Run):  # type: ignore[misc]  # doit has no annotations
                 one.task_dep = [name for name in above if name in above[one.name]]
         return control
 
-    def _meant(self) -> list[str] | None:
-        """The tasks to bring up to date: a bare kind means its default, not every sub-task."""
-        graph = next((graph for task in self.task_list if (graph := graph_of(task))), None)
-        if graph is None or not self.sel_tasks:
-            return self.sel_tasks  # type: ignore[no-any-return]  # doit has no annotations
-        plain = {task.name for task in self.task_list if graph_of(task) is None and not task.has_subtask}
-        return [
-            name
-            for word in self.sel_tasks
-            for name in ([word] if word in plain else resolve(graph, [word], commands=self.loader.cmd_names))
-        ]
-
     def _finish(
-        self, control: Any, outcomes: list[Outcome], shown: Screen, code: Exit, started: float, seconds: float
+        self, graph: Graph, outcomes: list[Outcome], shown: Screen, code: Exit, started: float, seconds: float
     ) -> None:
-        graphs = {id(graph): graph for task in control.tasks.values() if (graph := graph_of(task))}
-        for graph in graphs.values():
-            for note in graph.records.notes:
-                shown.note(f"note: {note}")
-            graph.cache.save()
-            try:
-                report = graph.artifacts / "report.json"
-                command = [self.name, *(self.sel_tasks or [])]
-                write_report(report, outcomes, code=code, started=started, seconds=seconds, command=command)
-            except HostError as error:
-                # The tasks ended as they did; that the report is missing must be said, not change it.
-                shown.note(f"note: no report: {error}")
+        for note in graph.records.notes:
+            shown.note(f"note: {note}")
+        graph.cache.save()
+        try:
+            report = graph.artifacts / "report.json"
+            command = [self.name, *(self.sel_tasks or [])]
+            write_report(report, outcomes, code=code, started=started, seconds=seconds, command=command)
+        except HostError as error:
+            # The tasks ended as they did; that the report is missing must be said, not change it.
+            shown.note(f"note: no report: {error}")
         shown.note(_sum(outcomes, code, seconds))
 
 

@@ -21,8 +21,7 @@ VERDICTS = {
     State.LATER: "has a result, and would make what is gone of it if a task had to read it",
 }
 KINDS = {
-    "file": "file", "param": "parameter", "env": "environment variable", "tool": "tool", "code": "module",
-    "upstream": "upstream result",
+    "file": "file", "param": "parameter", "tool": "tool", "code": "module", "upstream": "upstream result"
 }  # fmt: skip
 
 

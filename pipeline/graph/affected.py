@@ -102,14 +102,13 @@ def _ghosts(since: Change) -> Iterator[Path | None]:
 def _inputs(graph: Graph, inputs: Inputs, since: Change, ghosts: Path | None) -> Iterator[str]:
     """The declared files and modules among the changed paths."""
     changed = set(since.paths)
-    for part in _parts(graph, inputs):
-        for path in _files(graph.root, part.files, ghosts):
-            if path in changed:
-                yield f"file:{path}"
-        for module in modules(graph.root, part.code, graph.cache) if part.code else ():
-            path = module.replace(".", "/")
-            if changed & {f"{path}.py", f"{path}/__init__.py"}:
-                yield f"code:{module}"
+    for path in _files(graph.root, inputs.files, ghosts):
+        if path in changed:
+            yield f"file:{path}"
+    for module in modules(graph.root, inputs.code, graph.cache) if inputs.code else ():
+        path = module.replace(".", "/")
+        if changed & {f"{path}.py", f"{path}/__init__.py"}:
+            yield f"code:{module}"
 
 
 def _files(root: Path, patterns: tuple[str, ...], ghosts: Path | None) -> Iterator[str]:
@@ -124,14 +123,6 @@ def _files(root: Path, patterns: tuple[str, ...], ghosts: Path | None) -> Iterat
             yield os.path.relpath((root / path).resolve(), root.resolve())
     if ghosts:
         yield from (path for path, status in expand(os.fspath(ghosts), patterns).items() if status)
-
-
-def _parts(graph: Graph, inputs: Inputs, above: tuple[str, ...] = ()) -> Iterator[Inputs]:
-    """The inputs with the named sets that they contain; a wrong name is left for others to report."""
-    yield inputs
-    for name in inputs.named:
-        if name in graph.named and name not in above:
-            yield from _parts(graph, graph.named[name], (*above, name))
 
 
 def _parameters_before(graph: Graph, since: Change) -> Callable[[str], list[str]]:
@@ -155,11 +146,8 @@ def _parameters(graph: Graph, name: str) -> Values:
     task = graph.tasks.get(name)
     if task is None:
         return {}
-    found: Values = {}
-    for part in _parts(graph, task.inputs):
-        found.update(values(Inputs(params=part.params), graph.around))
     # A task without parameters differs from none, too.
-    return {f"task:{name}": "there", **found}
+    return {f"task:{name}": "there", **values(Inputs(params=task.inputs.params), graph.around)}
 
 
 def _check_out(root: Path, since: Change, paths: tuple[str, ...], folder: Path) -> Path:

@@ -1,6 +1,6 @@
 """Inputs → what each of them is now → one hash. Every spelling here is by hand: it decides what runs again.
 
-A key says what kind of input it is: `file:dodo.py`, `param:base.packages`, `env:LANG`, `tool:uv`,
+A key says what kind of input it is: `file:dodo.py`, `param:base.packages`, `tool:uv`,
 `code:pipeline.image.base`, `upstream:build:cpu`. A value is short: a hash, or the value itself if it is a parameter of
 at most 120 characters.
 """
@@ -12,12 +12,12 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from msgspec import Struct
 
-from pipeline.core.errors import ConfigError, TandemError
+from pipeline.core.errors import TandemError
 from pipeline.graph.code_hash import modules
 from pipeline.graph.globs import expand, is_pattern
 from pipeline.graph.keys import canonical
@@ -34,13 +34,11 @@ Values = dict[str, str]
 
 
 class Surroundings(Struct, frozen=True, kw_only=True):
-    """What inputs are looked up in. `env` is asked for one variable at a time; None is unset."""
+    """What inputs are looked up in."""
 
     root: Path
-    named: Mapping[str, Inputs]
     tools: Tools
     cache: StatCache
-    env: Callable[[str], str | None] = os.environ.get
 
 
 def values(inputs: Inputs, around: Surroundings) -> Values:
@@ -49,12 +47,10 @@ def values(inputs: Inputs, around: Surroundings) -> Values:
     Raises ConfigError for a wrong declaration, TandemError for a file that cannot be read.
     """
     found: Values = {}
-    for where, part in _parts("", inputs, around.named, ()):
-        found.update(_files(part.files, around))
-        found.update(_params(where, part.params))
-        found.update({f"env:{name}": _env(around.env(name)) for name in part.env})
-        found.update({f"tool:{name}": around.tools.identity(name) for name in part.tools})
-        found.update(code(part.code, around))
+    found.update(_files(inputs.files, around))
+    found.update(_params("", inputs.params))
+    found.update({f"tool:{name}": around.tools.identity(name) for name in inputs.tools})
+    found.update(code(inputs.code, around))
     return found
 
 
@@ -71,18 +67,6 @@ def result_digest(outputs: Outputs) -> str:
 def fingerprint(task: str, found: Mapping[str, str]) -> str:
     """One hash over a task's name and all its inputs, in hex."""
     return _sha256(f"tandem fingerprint {SCHEMA}\n{canonical([task, {**found}])}")
-
-
-def _parts(
-    where: str, inputs: Inputs, named: Mapping[str, Inputs], above: tuple[str, ...]
-) -> Iterator[tuple[str, Inputs]]:
-    yield where, inputs
-    for name in inputs.named:
-        if name in above:
-            raise ConfigError(f"named inputs {' → '.join([*above, name])}: they contain each other")
-        if name not in named:
-            raise ConfigError(f"named inputs {name!r}: no such set", hint=f"known: {', '.join(sorted(named))}")
-        yield from _parts(f"@{_name(name)}.", named[name], named, (*above, name))
 
 
 def _files(patterns: tuple[str, ...], around: Surroundings) -> Iterator[tuple[str, str]]:
@@ -129,11 +113,6 @@ def _params(where: str, params: Mapping[str, Json]) -> Iterator[tuple[str, str]]
 def _name(key: str) -> str:
     """A key with a dot of its own is quoted, so that no two parameters share a spelling."""
     return key if PLAIN.fullmatch(key) else canonical(key)
-
-
-def _env(value: str | None) -> str:
-    """Only a hash: what is in the environment may be secret, and records travel."""
-    return "unset" if value is None else f"set, sha256 {_sha256(value)[:16]}"
 
 
 def code(names: Iterable[str], around: Surroundings) -> Iterator[tuple[str, str]]:

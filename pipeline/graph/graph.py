@@ -1,9 +1,10 @@
 """All tasks of a project, and where their results are kept: what every command starts from."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from pipeline.core.errors import ConfigError
@@ -13,16 +14,13 @@ from pipeline.graph.keys import folder_name
 from pipeline.graph.records import Records
 from pipeline.graph.sharing import Share
 from pipeline.graph.stat_cache import StatCache
-from pipeline.graph.task import Inputs, Outputs, Task
+from pipeline.graph.task import Outputs, Task
 from pipeline.graph.tools import Tools
 from pipeline.graph.world import World
 
-if TYPE_CHECKING:
-    from pipeline.graph.configured import Configuration
-
 
 class Graph:
-    """The tasks by name, with the registries of named inputs, tools and claims.
+    """The tasks by name, with the registries of tools and claims.
 
     Everything that is kept lies below `artifacts`: records/, times/, logs/, locks/, scratch/, aside/, cache/.
     Making one reads nothing; nothing is written before a task runs.
@@ -35,7 +33,6 @@ class Graph:
         self.records = Records(self.artifacts / "records", self.artifacts / "aside")
         self.tools = Tools()
         self.world = World(root, self.cache)
-        self.named: dict[str, Inputs] = {}
         self.tasks: dict[str, Task] = {}
         self.defaults: dict[str, str] = {}
         """The task that a bare kind means, as in "deploy" → "deploy:local"."""
@@ -49,7 +46,7 @@ class Graph:
     @property
     def around(self) -> Surroundings:
         """What inputs are looked up in."""
-        return Surroundings(root=self.root, named=self.named, tools=self.tools, cache=self.cache)
+        return Surroundings(root=self.root, tools=self.tools, cache=self.cache)
 
     def add(self, *tasks: Task) -> None:
         """Add tasks; the function that runs one is an input of it. Raises ConfigError if a name is taken.
@@ -74,14 +71,6 @@ class Graph:
             self._visit(name, (), found)
         return found
 
-    def downstream(self, name: str) -> list[str]:
-        """The tasks that take this task's result, directly or through others, in order."""
-        reached = {name}
-        for task in self.order():
-            if reached.intersection(self.tasks[task].needs):
-                reached.add(task)
-        return [task for task in self.order() if task in reached - {name}]
-
     def _visit(self, name: str, above: tuple[str, ...], found: list[str]) -> None:
         if name in above:
             raise ConfigError(f"tasks wait for each other: {' → '.join([*above[above.index(name) :], name])}")
@@ -93,6 +82,17 @@ class Graph:
         for upstream in (*self.tasks[name].needs, *self.tasks[name].after):
             self._visit(upstream, (*above, name), found)
         found.append(name)
+
+
+class Configuration(Struct, frozen=True, kw_only=True):
+    """Tells how tasks follow from files, so that an edit of these files can be told from what it changes.
+
+    `paths` are the files and folders below the checkout that hold the tasks' parameters; `graph` makes the graph of
+    another folder that has (at least) these, and raises ConfigError if they are wrong.
+    """
+
+    paths: tuple[str, ...]
+    graph: Callable[[Path], Graph]
 
 
 def _own_code(run: Any) -> tuple[str, ...]:

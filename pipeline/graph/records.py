@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from pipeline.core.errors import HostError
-from pipeline.core.files import not_writable, point, write_whole
+from pipeline.core.files import point, write_whole
 from pipeline.graph.fingerprint import result_digest
 from pipeline.graph.keys import folder_name
 from pipeline.graph.task import Outputs
@@ -89,14 +89,6 @@ class Records:
         for path in sorted((self._folder / folder_name(task)).glob("*.json")):
             if record := self.read(task, path.stem):
                 yield record
-
-    def forget(self, record: Record) -> None:
-        """Remove one record. Raises HostError."""
-        path = self.path(record.task, record.fingerprint)
-        try:
-            path.unlink(missing_ok=True)
-        except OSError as error:
-            raise not_writable(path, error) from error
 
     def _damaged(self, path: Path, error: Exception) -> None:
         note = f"{path}: damaged record ({error}); it counts as absent"

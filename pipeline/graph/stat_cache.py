@@ -1,4 +1,4 @@
-"""What is known about files without reading them again: sha256 by stat, for inputs, trees, modules and tools.
+"""What is known about files without reading them again: sha256 by stat, for inputs, modules and tools.
 
 A hash is taken from the cache only if size, mtime, ctime, inode and mode are what they were when the file was
 read. ctime decides: mtimes are set by reproducible builds (all ours are equal) and by `cp -p`; nothing sets a ctime.
@@ -32,7 +32,7 @@ CHUNK = 1 << 20
 TRIES = 5
 MANY = 50_000
 
-Stat = list[int] | list[str]
+Stat = list[int]
 Known = tuple[Stat, str]
 
 
@@ -72,22 +72,6 @@ class StatCache:
         if (known := self._lookup(key)) and known[0] == signature(status):
             return known[1]
         return self._find(key, name, find)
-
-    def tree(self, folder: Path, look: Callable[[], tuple[str, int]], find: Callable[[], str]) -> str:
-        """A text that follows from all of a folder's content, found by `find` if the folder looks different.
-
-        `look` returns a hash over all stats below the folder, and the newest ctime there. Raises what they raise.
-        """
-        key = f"tree {folder}"
-        seen, newest = look()
-        if (known := self._lookup(key)) and known[0] == [seen]:
-            return known[1]
-        start = self._now()
-        value = find()
-        if newest < start - TICK_NS and look()[0] == seen:
-            with self._lock:
-                self._new[key] = ([seen], value)
-        return value
 
     def hash_file(self, name: str) -> str:
         """The sha256 of a file, read now. Raises OSError, Cancelled."""

@@ -1,8 +1,5 @@
 """Whether the world still holds what a record claims: by kind of claim, over sockets or by stat."""
 
-import hashlib
-import os
-import stat
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -10,17 +7,16 @@ from contextlib import suppress
 from pathlib import Path
 
 from pipeline.core.errors import ConfigError
-from pipeline.graph.globs import expand
 from pipeline.graph.keys import canonical
-from pipeline.graph.stat_cache import StatCache, is_executable, signature
+from pipeline.graph.stat_cache import StatCache
 from pipeline.graph.task import Claim
 
 Check = Callable[[Claim], str | None]
 
 NEVER = "never"
 """A claim of this kind never holds: someone asked for the task to run again. It is not asked after the run."""
-ON_DISK = {"file", "tree"}
-NEAR = {*ON_DISK, NEVER}
+ON_DISK = "file"
+NEAR = {ON_DISK, NEVER}
 FRESH = 2.0
 """Seconds for which an answer that was asked for ahead may stand for one of now."""
 
@@ -48,12 +44,12 @@ class _Ahead(threading.Thread):
 
 
 class World:
-    """A registry from a kind of claim to its check; "file", "tree" and "never" are built in."""
+    """A registry from a kind of claim to its check; "file" and "never" are built in."""
 
     def __init__(self, root: Path, cache: StatCache) -> None:
         self._root = root
         self._cache = cache
-        self._checks: dict[str, Check] = {"file": self._file, "tree": self._tree, NEVER: _never}
+        self._checks: dict[str, Check] = {ON_DISK: self._file, NEVER: _never}
         self._ahead: dict[str, _Ahead] = {}
 
     def register(self, kind: str, check: Check) -> None:
@@ -118,14 +114,6 @@ class World:
             return f"{claim.what['path']} cannot be read: {error.strerror}"
         return None if found == claim.what["sha256"] else f"{claim.what['path']} has other content"
 
-    def _tree(self, claim: Claim) -> str | None:
-        """{"path": a folder, "sha256": tree_sha256() of it}."""
-        path = self._root / str(claim.what["path"])
-        if not path.is_dir():
-            return f"{claim.what['path']} is missing"
-        found = tree_sha256(path, self._cache)
-        return None if found == claim.what["sha256"] else f"{claim.what['path']} has other content"
-
 
 def _key(claim: Claim) -> str:
     return f"{claim.kind} {canonical(dict(claim.what))}"
@@ -143,36 +131,3 @@ def _only_broken(claims: list[Claim], found: Mapping[int, str | BaseException | 
             raise why
         if why is not None:
             yield claim, why
-
-
-def tree_sha256(folder: Path, cache: StatCache) -> str:
-    """One hash over all names, contents, links and executable bits below a folder.
-
-    As long as no stat in it moved, it costs one walk: the tree is one entry in the cache, under the hash of all
-    its stats. Raises OSError for what cannot be read.
-    """
-
-    def look() -> tuple[str, int]:
-        files = _below(folder)
-        seen = repr([(path, signature(status)) for path, status in files.items()])
-        newest = max((status.st_ctime_ns for status in files.values()), default=0)
-        return hashlib.sha256(seen.encode()).hexdigest(), newest
-
-    return cache.tree(folder, look, lambda: _manifest(folder, cache))
-
-
-def _below(folder: Path) -> dict[str, os.stat_result]:
-    found = expand(os.fspath(folder), ("**",), out=frozenset())
-    return {path: status for path, status in found.items() if status is not None}
-
-
-def _manifest(folder: Path, cache: StatCache) -> str:
-    digest = hashlib.sha256()
-    for path, status in _below(folder).items():
-        full = folder / path
-        if stat.S_ISLNK(status.st_mode):
-            line = f"link {path!a} {os.fspath(full.readlink())!a}"
-        else:
-            line = f"{'755' if is_executable(status.st_mode) else '644'} {path!a} {cache.hash_file(os.fspath(full))}"
-        digest.update(line.encode() + b"\n")
-    return digest.hexdigest()

@@ -9,8 +9,7 @@ from pipeline.config import loader as reader
 from pipeline.config.loader import Config
 from pipeline.core import platforms
 from pipeline.core.errors import HostError
-from pipeline.graph.configured import Configuration
-from pipeline.graph.graph import Graph
+from pipeline.graph.graph import Configuration, Graph
 from pipeline.graph.task import Task
 from pipeline.graph.tools import by_binary
 from pipeline.host import engine, needs

@@ -13,7 +13,7 @@ from tests.flow.project import NO_BYTECODE, REPOSITORY, Project, own_memory
 NO_ENGINE = {"DOCKER_HOST": "unix:///nowhere/docker.sock"}
 CONFIGURED = """
 
-from pipeline.graph.configured import Configuration
+from pipeline.graph.graph import Configuration
 
 
 def _configured(root):

@@ -17,8 +17,10 @@ import pytest
 from pipeline.core import procs
 from pipeline.core.errors import Cancelled
 from pipeline.core.log import NullLog
+from pipeline.graph.graph import Graph
 from pipeline.graph.run import schedule
 from pipeline.graph.run.output import PlainScreen, TaskLog
+from pipeline.graph.run.runner import Runner
 from pipeline.host import buildkit, install, needs
 from pipeline.host.venv import DOIT
 from tests.flow.project import REPOSITORY, Project, again_until_it_ends, ended, wait_for
@@ -147,7 +149,10 @@ def test_an_interrupted_build_is_ended_although_buildkit_says_nothing(
     wait_for(lambda: not lives(pid))
 
 
-def test_a_run_that_cannot_begin_a_task_does_not_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_cannot_begin_a_task_does_not_wait_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
     class Node:
         bad_deps = ()
 
@@ -158,20 +163,17 @@ def test_a_run_that_cannot_begin_a_task_does_not_wait_for_it(monkeypatch: pytest
         yield
         yield Node
 
-    def refuse(*_: object, **__: object) -> None:
-        raise RuntimeError("no runner")
-
     class Dispatcher:
         generator, tasks = nodes(), {}  # type: ignore[var-annotated]
 
     next(Dispatcher.generator)
-    monkeypatch.setattr(schedule, "Runner", refuse)
-    monkeypatch.setattr(schedule, "graph_of", lambda _task: object())
-    ends = schedule.Schedule(PlainScreen(), asked=(), side_by_side=1, always=False, go_on=False)
+    runner = Runner(Graph(tmp_path), PlainScreen(), asked=())
+    ends = schedule.Schedule(runner, PlainScreen(), side_by_side=1, go_on=False)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
     signal.signal(signal.SIGALRM, lambda *_: pytest.fail("it waits"))
     signal.alarm(10)
     try:
-        with pytest.raises(RuntimeError, match="no runner"):
+        with pytest.raises(RuntimeError, match="can't start"):
             ends.run(Dispatcher)
     finally:
         signal.alarm(0)

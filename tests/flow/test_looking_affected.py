@@ -57,7 +57,6 @@ EDITS: dict[str, Callable[[Looking], object]] = {
     "new": lambda project: project.write("src/b.txt", "b"),
     "deleted": lambda project: (project.root / "src/a.txt").unlink(),
     "renamed": lambda project: project.git("mv", "src/a.txt", "elsewhere.txt"),
-    "in a named set": lambda project: project.write("shared.txt", "changed"),
     "behind a link": lambda project: project.write("behind.txt", "changed"),
 }
 

@@ -1,7 +1,7 @@
 """The dodo.py of a toy project: four tasks of the real graph, which copy text, for whole runs of doit.
 
 first:x → second:x (keeps the first line only) → third:x, and other:x on its own. What the environment asks for
-in TOY_* happens while a task runs; TOY alone is a declared input.
+in TOY_* happens while a task runs.
 """
 
 import errno
@@ -25,7 +25,6 @@ ROOT = Path(__file__).parent
 GRAPH = Graph(ROOT)
 OUT = ROOT / "artifacts" / "out"
 STORE = ROOT / "artifacts" / "store"
-GRAPH.named["both"] = Inputs(files=("shared.txt",))
 GRAPH.tools.register("clock", lambda: os.environ.get("TOY_TOOL", "clock 1"))
 GRAPH.world.register(
     "lamp", lambda claim: "the lamp is off" if (ROOT / f"lamp-off-{claim.what['name']}").exists() else None
@@ -38,8 +37,7 @@ def main() -> None:
         raise errors.ConfigError("toy.yaml: line 3: unknown key 'imgae'", hint="did you mean 'image'?")
     params = json.loads((ROOT / "params.json").read_text())
     first = Inputs(
-        files=("in.txt", "src/**"), params=params["first"], named=("both",), env=("TOY",), tools=("clock",),
-        code=("pipeline.toy",),
+        files=("in.txt", "src/**", "shared.txt"), params=params["first"], tools=("clock",), code=("pipeline.toy",),
     )  # fmt: skip
     GRAPH.add(
         toy("first:x", first, _first, restorable=True),

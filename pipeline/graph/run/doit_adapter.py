@@ -1,12 +1,12 @@
 """Tandem's tasks as doit sees them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from doit.exceptions import InvalidDodoFile
 
-from pipeline.core.errors import TandemError
+from pipeline.core.errors import ConfigError, TandemError
 from pipeline.graph.decide import State, look
 from pipeline.graph.graph import Graph
 from pipeline.graph.run.output import PlainScreen
@@ -27,10 +27,15 @@ def to_doit(graph: Graph, kind: str) -> Iterator[dict[str, Any]]:
             yield {**({"name": sub} if sub else {"basename": kind}), **_one(graph, name)}
 
 
-def graph_of(task: Any) -> Graph | None:
-    """The graph that a doit task comes from; None for a task that is doit's own."""
-    graph = (task.meta or {}).get(GRAPH)
-    assert graph is None or isinstance(graph, Graph)
+def graph_of(tasks: Iterable[Any]) -> Graph:
+    """Returns the graph that doit's tasks come from. Raises ConfigError for a task that does not come from it."""
+    graphs = {task.name: (task.meta or {}).get(GRAPH) for task in tasks if task.actions}
+    graph = next((graph for graph in graphs.values() if isinstance(graph, Graph)), None)
+    for name, own in graphs.items():
+        if own is not graph or graph is None:
+            raise ConfigError(f"dodo.py: task {name!r} is not in the graph", hint="make it with to_doit(GRAPH, …)")
+    if graph is None:
+        raise ConfigError("dodo.py has no tasks", hint="make them with to_doit(GRAPH, …)")
     return graph
 
 

@@ -38,7 +38,7 @@ def upstream_is_whole(graph: Graph, task: Task, results: Mapping[str, Outputs]) 
     """
     for name in task.needs:
         claims = graph.tasks[name].world(results[name]) if name in graph.results else ()
-        for _, why in graph.world.broken(claim for claim in claims if claim.kind in ON_DISK):
+        for _, why in graph.world.broken(claim for claim in claims if claim.kind == ON_DISK):
             raise TandemError(
                 f"{why}, which is a result of {name}, while {task.name} needs it: nothing is recorded",
                 hint="run it again, and leave results alone meanwhile",

@@ -4,17 +4,15 @@ import os
 import queue
 import signal
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
 from pipeline.core.errors import Exit
 from pipeline.core.procs import SIGNALS, cancel, kill
-from pipeline.graph.run.doit_adapter import graph_of
 from pipeline.graph.run.outcome import End, Outcome
 from pipeline.graph.run.output import Screen
-from pipeline.graph.run.plain import attempt
 from pipeline.graph.run.runner import Runner
 
 HOLD_ON = "hold on"
@@ -27,21 +25,19 @@ STATUS = {End.SKIPPED: "up-to-date", End.LATER: "up-to-date", End.FAILED: "failu
 class Schedule:
     """One run of selected tasks; afterwards `outcomes` has how each ended, `interrupted` whether a signal stopped it.
 
-    `asked` are the tasks that were named. `side_by_side` tasks at most run at a time. After a failure no more are
-    begun, unless told to `go_on` with those that do not need what failed.
+    At most `side_by_side` tasks run at a time. After a failure no more are begun, unless told to `go_on` with those
+    that do not need what failed.
     """
 
-    def __init__(self, shown: Screen, *, asked: Collection[str], side_by_side: int, always: bool, go_on: bool) -> None:
+    def __init__(self, runner: Runner, screen: Screen, *, side_by_side: int, go_on: bool) -> None:
         self.outcomes: dict[str, Outcome] = {}
         self.interrupted = False
-        self._shown = shown
-        self._asked = asked
+        self._runner = runner
+        self._screen = screen
         self._side_by_side = side_by_side
-        self._always = always
         self._go_on = go_on
         self._stop = False
         self._running = 0
-        self._runners: dict[int, Runner] = {}
         # A SimpleQueue may be written to by a signal handler, while the main thread waits at it.
         self._ended: queue.SimpleQueue[tuple[Any, Outcome] | None] = queue.SimpleQueue()
 
@@ -66,47 +62,31 @@ class Schedule:
                 return
             if node == HOLD_ON:
                 ended = self._wait()
-            elif not self._begin(node, dispatcher.tasks):
+            elif not self._begin(node):
                 ended = node
             else:
                 ended = self._wait() if self._running >= self._side_by_side else None
 
-    def _begin(self, node: Any, tasks: Any) -> bool:
+    def _begin(self, node: Any) -> bool:
         """Start a task in a thread of its own; False if there is nothing to start."""
         task = node.task
         if node.bad_deps:
             node.run_status = "failure"
             if task.actions:
                 self._end(node, Outcome(task=task.name, end=End.BLOCKED))
-                self._shown.end(self.outcomes[task.name])
+                self._screen.end(self.outcomes[task.name])
             return False
         if not task.actions:
             node.run_status = "successful"
             return False
         node.run_status = "run"
-        runner = self._runner(task)
         # A daemon: a second signal must be able to leave without it.
-        threading.Thread(target=self._work, args=(node, tasks, runner), name=task.name, daemon=True).start()
+        threading.Thread(target=self._work, args=(node,), name=task.name, daemon=True).start()
         self._running += 1  # not before: what never began is not waited for
         return True
 
-    def _runner(self, task: Any) -> Runner | None:
-        """Who brings the task up to date; None for a task of doit's own kind."""
-        graph = graph_of(task)
-        if graph is not None and id(graph) not in self._runners:
-            self._runners[id(graph)] = Runner(
-                graph, self._shown, asked=self._asked, always=self._always, side_by_side=self._side_by_side
-            )
-        return self._runners.get(id(graph))
-
-    def _work(self, node: Any, tasks: Any, runner: Runner | None) -> None:
-        if runner is None:
-            for other in self._runners.values():
-                other.graph.world.moved()  # nobody knows what it does
-            outcome = attempt(node.task, tasks, self._shown, always=self._always)
-        else:
-            outcome = runner.attempt(node.task.name)
-        self._ended.put((node, outcome))
+    def _work(self, node: Any) -> None:
+        self._ended.put((node, self._runner.attempt(node.task.name)))
 
     def _wait(self) -> Any:
         """The next task that ends, or None if a signal came instead."""

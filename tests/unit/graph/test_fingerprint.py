@@ -31,7 +31,7 @@ folders = st.dictionaries(names, st.binary(max_size=8), max_size=5)
 
 def around(root: Path, **more: Any) -> Surroundings:
     cache = StatCache(root.parent / f"cache-of-{root.name}.json")
-    return Surroundings(**{"root": root, "named": {}, "tools": Tools(), "cache": cache, **more})
+    return Surroundings(**{"root": root, "tools": Tools(), "cache": cache, **more})
 
 
 def of(root: Path, inputs: Inputs, **more: Any) -> str:
@@ -114,7 +114,7 @@ def test_the_place_of_the_checkout_and_the_order_of_declarations_do_not_show(roo
     (root / "b").write_text("b")
     copy = root.parent / "a copy elsewhere"
     shutil.copytree(root, copy, copy_function=shutil.copy)
-    assert of(root, Inputs(files=("a", "b"), env=("X", "Y"))) == of(copy, Inputs(files=("b", "a", "a"), env=("Y", "X")))
+    assert of(root, Inputs(files=("a", "b"))) == of(copy, Inputs(files=("b", "a", "a")))
 
 
 def test_a_missing_file_is_not_an_empty_one_and_not_undeclared(root: Path) -> None:
@@ -151,30 +151,6 @@ def test_a_link_counts_by_its_name_and_by_what_it_leads_to(root: Path) -> None:
     (root / "a").write_text("changed")
     seen.add(of(root, Inputs(files=("link",))))
     assert len(seen) == 5
-
-
-def test_a_variable_counts_by_value_and_its_value_is_not_shown(root: Path) -> None:
-    def found(value: str | None) -> dict[str, str]:
-        return values(Inputs(env=("TOKEN",)), around(root, env=lambda _name: value))
-
-    assert found(None) == {"env:TOKEN": "unset"}
-    assert len({str(found(value)) for value in (None, "", "hunter2", "hunter3")}) == 4
-    assert "hunter2" not in str(found("hunter2"))
-
-
-def test_a_named_set_counts_like_inputs_of_ones_own_and_may_contain_others(root: Path) -> None:
-    (root / "a").write_text("a")
-    named = {"all": Inputs(named=("files",), params={"x": 1}), "files": Inputs(files=("a",))}
-    found = values(Inputs(named=("all",), params={"x": 2}), around(root, named=named))
-    assert set(found) == {"file:a", "param:@all.x", "param:x"}
-
-
-def test_named_sets_that_contain_each_other_or_do_not_exist_are_refused(root: Path) -> None:
-    named = {"a": Inputs(named=("b",)), "b": Inputs(named=("a",))}
-    with pytest.raises(ConfigError, match="a → b → a: they contain each other"):
-        values(Inputs(named=("a",)), around(root, named=named))
-    with pytest.raises(ConfigError, match="'c': no such set"):
-        values(Inputs(named=("c",)), around(root, named=named))
 
 
 def test_a_path_outside_the_checkout_is_refused(root: Path) -> None:
@@ -222,14 +198,13 @@ def test_upstream_counts_by_what_came_out(root: Path) -> None:
 
 def test_the_spelling_does_not_change_by_accident(root: Path) -> None:
     (root / "a").write_text("a")
-    found = values(Inputs(files=("a", "b"), params={"x": {"y": [1, None]}}, env=("E",)), around(root, env=lambda _: ""))
+    found = values(Inputs(files=("a", "b"), params={"x": {"y": [1, None]}}), around(root))
     assert found == {
-        "env:E": "set, sha256 e3b0c44298fc1c14",
         "file:a": "644 ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb",
         "file:b": "missing",
         "param:x.y": "[1,null]",
     }
-    assert fingerprint("t", found)[:12] == "d69c7fe89951"
+    assert fingerprint("t", found)[:12] == "a32672349f40"
 
 
 def ordered(value: Json) -> Any:

@@ -147,8 +147,6 @@ def test_a_record_comes_back_as_it_was_written(tmp_path: Path) -> None:
     records.write(record)
     assert records.read("a:b", "f" * 64) == record == records.latest("a:b")
     assert list(records.every("a:b")) == [record]
-    records.forget(record)
-    assert records.latest("a:b") is None
 
 
 def test_looking_names_a_damaged_record_and_leaves_it_where_it_is(tmp_path: Path) -> None:
@@ -186,7 +184,6 @@ def test_the_order_puts_upstream_first_and_refuses_circles(tmp_path: Path) -> No
     graph.add(make("c", "b"), make("b", after=("a",)), make("a"), make("d"))
     assert graph.order() == ["a", "b", "c", "d"]
     assert graph.order(["b"]) == ["a", "b"]
-    assert graph.downstream("b") == ["c"]
     with pytest.raises(ConfigError, match="'nosuch' is not a task"):
         graph.order(["nosuch"])
     graph.add(make("x", "y"), make("y", "x"))
