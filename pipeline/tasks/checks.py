@@ -10,6 +10,7 @@ from pipeline.config.models import Image
 from pipeline.graph.task import Inputs, Json, Outputs, Run, Task
 from pipeline.lock.service_packages import LAB
 from pipeline.tasks import claims
+from pipeline.tasks.outputs import to_outputs
 
 PROBES = ("pipeline/probes/python_facts.py", "pipeline/probes/launcher_facts.sh")
 # Not the image store of the machines: that of a lab that is up is known by looking only, which fingerprints do not.
@@ -39,12 +40,7 @@ def smoke(config: Config, name: str, image: Image) -> Task:
         inputs=Inputs(
             files=(*([f"{folder}/{asked.config}/**"] if asked.config else []), *PROBES, EMULATION),
             params={
-                "imports": list(asked.imports),
-                "architectures": list(asked.architectures),
-                "config": asked.config,
-                "ray": asked.ray,
-                "launcher": asked.launcher,
-                "without": list(asked.without),
+                **to_outputs(asked),
                 "workdir": image.workdir,
                 "aliases": [[alias.name, alias.version] for alias in image.aliases],
                 "distributions": list(image.distributions),

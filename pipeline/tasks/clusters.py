@@ -20,6 +20,7 @@ from pipeline.lock.service_packages import LAB, REGISTRY, Wanted
 from pipeline.tasks import claims
 from pipeline.tasks.checks import EMULATION
 from pipeline.tasks.images import kept, lock_mode
+from pipeline.tasks.outputs import to_outputs
 
 if TYPE_CHECKING:
     from pipeline.cluster.deploy import DeployTarget
@@ -140,7 +141,7 @@ def _reference(config: Config, name: str, cluster: Cluster) -> Task:
         built = run.upstream[build]
         target = _target(config, name, f"{str(built['tag']).rpartition(':')[0]}@{built['digest']}", run)
         completion = deploy.complete_on_one_rank(target, _logs(config, name + REFERENCE_SUFFIX), run.log)
-        return {"answer": _plain(completion)}
+        return {"answer": to_outputs(completion)}
 
     return Task(
         name=f"reference:{name}",
@@ -174,7 +175,7 @@ def _deploy(config: Config, name: str, cluster: Cluster) -> Task:
         pushed = run.upstream[push]
         target = _target(config, name, f"{pushed['address']}/{pushed['repository']}@{pushed['digest']}", run)
         wanted = msgspec.convert(run.upstream[reference]["answer"], Completion) if tiny else None
-        return _plain(deploy.deploy(target, wanted, _logs(config, name), run.log))
+        return to_outputs(deploy.deploy(target, wanted, _logs(config, name), run.log))
 
     def world(outputs: Outputs) -> tuple[Claim, ...]:
         nodes: Any = outputs["nodes"]
@@ -186,7 +187,7 @@ def _deploy(config: Config, name: str, cluster: Cluster) -> Task:
         doc=f"{len(cluster.nodes)} nodes serve {cluster.serve.name} from {cluster.image}",
         inputs=Inputs(
             files=(PROBES, EMULATION),
-            params={"cluster": {**_plain(cluster), "serve": _hidden(cluster.serve)}},
+            params={"cluster": {**to_outputs(cluster), "serve": _hidden(cluster.serve)}},
             tools=(_emulator(config, cluster),),
             code=("pipeline.cluster.deploy",),
         ),
@@ -219,15 +220,10 @@ def _logs(config: Config, name: str) -> Path:
     return config.root / "artifacts" / "nodes" / name
 
 
-def _plain(value: Any) -> dict[str, Json]:
-    plain: dict[str, Json] = msgspec.to_builtins(value)
-    return plain
-
-
 def _hidden(serve: Serve) -> dict[str, Json]:
     """What is served, with a short hash for each secret: inputs are shown and recorded, and still tell of a change."""
     env: dict[str, Json] = {key: _hash(value) if SECRET.search(key) else value for key, value in serve.env.items()}
-    return {**_plain(serve), "env": env, "args": list(_hidden_args(serve.args))}
+    return {**to_outputs(serve), "env": env, "args": list(_hidden_args(serve.args))}
 
 
 def _hidden_args(args: Iterable[str]) -> Iterator[str]:

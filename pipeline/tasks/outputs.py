@@ -1,4 +1,4 @@
-"""Stage results as the outputs that records keep, and back: the fields of the one are the keys of the other."""
+"""Structs as the plain JSON that inputs and records keep, and back: the fields of the one are the keys of the other."""
 
 from collections.abc import Mapping
 from typing import TypeVar
@@ -10,9 +10,10 @@ from pipeline.graph.task import Json, Outputs
 Result = TypeVar("Result", bound=msgspec.Struct)
 
 
-def to_outputs(result: msgspec.Struct) -> Outputs:
-    """Returns a stage's result as plain JSON."""
-    outputs: Outputs = msgspec.to_builtins(result)
+def to_outputs(struct: msgspec.Struct) -> Outputs:
+    """Returns a stage's result, or a part of the configuration, as plain JSON."""
+    # Not msgspec.to_builtins(): that leaves tuples, which are not what a record is read as.
+    outputs: Outputs = msgspec.json.decode(msgspec.json.encode(struct))
     return outputs
 
 
