@@ -10,9 +10,10 @@ from pipeline.commands.survey import SCHEMA
 from pipeline.commands.text import counted, size, table
 from pipeline.core import scratch
 from pipeline.core.errors import ConfigError, Exit, HostError
+from pipeline.core.locks import Holder
 from pipeline.graph.garbage import OUTSIDE, UNFINISHED, Item, one, sort_out
 from pipeline.graph.graph import Graph
-from pipeline.graph.run.holders import Holder, hold_free, holder
+from pipeline.graph.run.holders import hold_free, holder
 from pipeline.graph.task import Json
 
 KEEP = 3

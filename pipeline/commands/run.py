@@ -11,7 +11,7 @@ from doit.control import TaskControl
 
 from pipeline.commands.failures import parsed, worded
 from pipeline.core.errors import ConfigError, Exit, HostError
-from pipeline.core.locks import timeout
+from pipeline.core.locks import lock_timeout_s
 from pipeline.graph.graph import Graph
 from pipeline.graph.run.doit_adapter import graph_of
 from pipeline.graph.run.live import screen
@@ -144,7 +144,7 @@ class Run(cmd_run.Run):  # type: ignore[misc]  # doit has no annotations
 
 def _check_environment() -> None:
     """Refuse settings that some task would refuse later, or that none would read. Raises ConfigError."""
-    timeout()
+    lock_timeout_s()
     mode = os.environ.get("TANDEM_LOCK", "")
     if mode not in {"", "frozen", "upgrade"} and not re.fullmatch(r"upgrade:[^,\s]+(,[^,\s]+)*", mode):
         raise ConfigError(f"TANDEM_LOCK={mode}: not one of frozen, upgrade, upgrade:NAME[,NAME]")

@@ -4,11 +4,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from pipeline.core.locks import Holder
 from pipeline.graph.decide import Decision, Reason, look
 from pipeline.graph.graph import Graph
 from pipeline.graph.keys import canonical
 from pipeline.graph.records import Record
-from pipeline.graph.run.holders import Holder, holder
+from pipeline.graph.run.holders import holder
 from pipeline.graph.run.runner import times
 from pipeline.graph.task import Json, Task
 

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from pipeline.core import flock
+from pipeline.core.locks import locked
 
 WHOLE = ""
 """The name of a result that is one file, in place of the names of files in a folder."""
@@ -31,7 +31,7 @@ def keep(made: Path, place: Path, files: Mapping[str, str]) -> None:
     aside = place.parent / f".{os.urandom(6).hex()}"
     try:
         _move(made, aside)
-        with flock.passing(place.parent / f".{hashlib.sha256(place.name.encode()).hexdigest()[:16]}.lock"):
+        with locked(place.parent / f".{hashlib.sha256(place.name.encode()).hexdigest()[:16]}.lock", remove=True):
             if not _first(aside, place):
                 _mend(aside, place, files)
     finally:

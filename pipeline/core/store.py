@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from pipeline.core import flock, procs
+from pipeline.core import procs
 from pipeline.core.downloads import UnreachableError, Web
 from pipeline.core.errors import Cancelled, HostError, TandemError
+from pipeline.core.locks import locked
 from pipeline.core.log import Log
 
 CHUNK = 1 << 18
@@ -175,8 +176,8 @@ def _have(item: Item, meter: _Meter, web: Web) -> Path:
 def _partial(sha256: str) -> Iterator[IO[bytes]]:
     """The file that a download grows in, ours alone as long as it is open."""
     path = folder().parent / "partial" / sha256
-    handle = flock.take(path, wait=True)
-    with path.open("ab+") as part, os.fdopen(handle):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with locked(path), path.open("ab+") as part:
         try:
             yield part
         finally:

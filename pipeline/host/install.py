@@ -4,19 +4,19 @@ It installs Debian packages, starts the engine and registers the emulator, and s
 engine that is there, whoever made it, is used or refused, never changed.
 """
 
-import fcntl
 import json
 import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.core import procs
 from pipeline.core.errors import HostError, TandemError
+from pipeline.core.locks import locked
 from pipeline.core.log import Log, step
 from pipeline.host import apt_suite, binfmt, dockerd
 from pipeline.host.needs import Need, docker_host, look, which
@@ -47,6 +47,7 @@ APT_GET = (
     *("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q"),
     *(word for option in APT_OPTIONS for word in ("-o", option)),
 )
+LOCK = Path("/run/tandem-host.lock")
 REPAIR = ("dpkg", "--configure", "-a")
 PATIENCE = 600  # seconds for another apt to end
 FORBIDDEN = "TANDEM_NO_HOST_SETUP"
@@ -80,7 +81,7 @@ def set_up(log: Log, env: Mapping[str, str] = os.environ, needs: Callable[[], li
     if os.geteuid() != 0:
         _as_root(missing, log, env)
     else:
-        with _alone():
+        with locked(LOCK):
             if missing := _missing(needs):  # another set-up may just have brought it
                 _install(missing, log)
     if missing := _missing(needs):
@@ -244,13 +245,6 @@ def _run(command: Command, log: Log) -> None:
             time.sleep(5)
         else:
             return
-
-
-@contextmanager
-def _alone() -> Iterator[None]:
-    with Path("/run/tandem-host.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _script(missing: Sequence[Need]) -> str:

@@ -4,7 +4,6 @@ Standard library only. Works where Python came without ensurepip, as Debian's ba
 """
 
 import ast
-import fcntl
 import importlib.util
 import os
 import shutil
@@ -18,6 +17,7 @@ from pathlib import Path
 
 from pipeline.core import procs
 from pipeline.core.errors import HostError, TandemError
+from pipeline.core.locks import locked_folder
 from pipeline.core.log import Log, step
 
 LOCK = Path("lockfiles/tooling.txt")
@@ -161,7 +161,7 @@ def make(root: Path, log: Log) -> None:
 
     Raises HostError if this machine's Python cannot make one, TandemError if the packages cannot be had.
     """
-    with _alone(root):
+    with locked_folder(root):  # no file that git would see
         if is_ready(root):
             return
         with step(log, "tooling: .venv from lockfiles/tooling.txt"):
@@ -273,17 +273,6 @@ def _fetch(packages: Sequence[str], scratch: Path, log: Log) -> None:
     procs.run([*apt, "download", *packages], log=log, hears=procs.NETWORK, cwd=scratch)
     for deb in scratch.glob("*.deb"):
         procs.run(["dpkg-deb", "-x", str(deb), str(scratch)], log=log)
-
-
-@contextmanager
-def _alone(root: Path) -> Iterator[None]:
-    """Hold the checkout's folder itself as the lock: it needs no file that git would see."""
-    handle = os.open(root, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
 
 
 def ended(act: Callable[[Log], None]) -> int:

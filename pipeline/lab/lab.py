@@ -9,7 +9,6 @@ import math
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -18,9 +17,10 @@ from functools import partial
 from pathlib import Path
 
 from pipeline.config import loader
-from pipeline.core import flock, procs
-from pipeline.core.errors import BusyError, Cancelled, ConfigError, HostError, TandemError
-from pipeline.core.log import Log, announce, step
+from pipeline.core import procs
+from pipeline.core.errors import Cancelled, ConfigError, TandemError
+from pipeline.core.locks import hold_lock
+from pipeline.core.log import Log, step
 from pipeline.core.waiting import wait_until
 from pipeline.host import engine
 from pipeline.lab import machine_image
@@ -267,44 +267,5 @@ def _clear(root: Path) -> list[str]:
 def _alone(root: Path, log: Log | None = None) -> Iterator[None]:
     """One at a time makes, uses or removes the lab, in any process; the others wait, or without a log get BusyError."""
     path = root / "artifacts" / "lab.lock"
-    held: list[int] = []
-    try:
-        if not _locks(path, held):
-            busy = f"the lab of this checkout is in use by process {_holder(path)}"
-            if log is None:
-                raise BusyError(busy, hint="wait for its end, or end it")
-            announce(log, f"waiting: {busy}")
-            wait_until(
-                partial(_locks, path, held), timeout_s=math.inf, interval_s=0.2, log=log, title="waiting for the lab"
-            )
-        os.ftruncate(held[0], 0)
-        os.pwrite(held[0], str(os.getpid()).encode(), 0)
-        try:
-            yield
-        finally:
-            os.ftruncate(held[0], 0)
-    finally:
-        for handle in held:
-            os.close(handle)
-
-
-def _holder(path: Path) -> str:
-    """Who holds the lock; it is about to write that down if it has not."""
-    for _ in range(20):
-        if holder := path.read_text(encoding="utf-8"):
-            return holder
-        time.sleep(0.01)
-    return "unknown"
-
-
-def _locks(path: Path, held: list[int]) -> bool:
-    if procs.cancelled():
-        raise Cancelled("interrupted")
-    try:
-        held.append(flock.take(path, wait=False))
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        hint = f"the lab's keys are kept there too: {path.parent} must be writable"
-        raise HostError(f"{path}: cannot be written: {error.strerror}", hint=hint) from error
-    return True
+    with hold_lock(path, what="the lab of this checkout", log=log, state="in use", timeout_s=math.inf):
+        yield

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from pipeline.core.errors import TandemError
 from pipeline.core.files import not_writable, of_the_disk, write_whole
-from pipeline.core.locks import hold
+from pipeline.core.locks import hold_lock
 from pipeline.core.log import Log, announce
 from pipeline.core.procs import cancelled
 from pipeline.graph import sharing
@@ -104,7 +104,7 @@ class Runner:
         log = TaskLog(task.name, self.graph.artifacts / "logs" / folder_name(task.name), self._screen)
         self._screen.start(task.name)
         try:
-            with hold(self._lock(task), what=task.name, log=log) as given.sure:
+            with hold_lock(self._lock(task), what=task.name, log=log) as given.sure:
                 outcome = self._work(task, given, log)
         except BaseException as error:
             outcome = _failed(task.name, error, log)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pipeline.core.errors import BusyError, Cancelled, ConfigError, Exit, HostError, TandemError
-from pipeline.core.locks import hold
+from pipeline.core.locks import hold_lock
 from pipeline.core.log import NullLog
 from pipeline.graph.code_hash import modules
 from pipeline.graph.decide import State, look
@@ -163,12 +163,12 @@ def test_a_lock_excludes_and_says_who_holds_it(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("TANDEM_LOCK_TIMEOUT", "0")
     log = NullLog()
     with (
-        hold(tmp_path / "lock", what="build:cpu", log=log),
+        hold_lock(tmp_path / "lock", what="build:cpu", log=log),
         pytest.raises(BusyError, match="build:cpu is still run by process"),
-        hold(tmp_path / "lock", what="build:cpu", log=log),
+        hold_lock(tmp_path / "lock", what="build:cpu", log=log),
     ):
         pass
-    with hold(tmp_path / "lock", what="build:cpu", log=log):
+    with hold_lock(tmp_path / "lock", what="build:cpu", log=log):
         pass
 
 
