@@ -12,7 +12,8 @@ from pipeline.foreign.facts import Fact, ImageFacts, InstalledDistribution
 from pipeline.foreign.inspection import REGISTRY
 from pipeline.foreign.pip_check import ActiveRequirement
 
-MODEL_CLASS = re.compile(r"(.+?)For[A-Z]\w*")
+MODEL_CLASS = re.compile(r"(.+?)For[A-Z]")
+"""The start of a class name such as Qwen3MoeForCausalLM."""
 MAX_NAMED = 4  # architectures that a sentence names
 NOTHING = "-"
 
@@ -79,7 +80,7 @@ def prediction_heads(architectures: Iterable[str], known: Iterable[str]) -> dict
     known = set(known)
     found = {}
     for name in architectures:
-        if main := MODEL_CLASS.fullmatch(name):
+        if name.isidentifier() and (main := MODEL_CLASS.match(name)):
             of = tuple(entry for entry in (f"{main[1]}MTP", f"{main[1]}MTPModel") if entry in known)
             if of:
                 found[name] = of

@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 from pipeline.core.names import normalised_name
 from pipeline.foreign.facts import InstalledDistribution
 from pipeline.foreign.filesystem import FilesystemView, KeepRule
+from pipeline.foreign.python_source import evaluate_literal, parse_module
 
 MAX_TEXT_BYTES = 256 << 10
 RULES: tuple[KeepRule, ...] = (
@@ -20,6 +21,10 @@ RULES: tuple[KeepRule, ...] = (
     (re.compile(r"\.dist-info/direct_url\.json$|(\.egg-info|/EGG-INFO)/requires\.txt$|\.egg-link$"), MAX_TEXT_BYTES),
     (re.compile(r"/__editable___[^/]*_finder\.py$"), MAX_TEXT_BYTES),
 )
+
+
+MAX_NAME_CHARS = 255
+"""The length of a name or version; no longer one fits into the name of a file, as .dist-info has it."""
 
 
 @dataclass(frozen=True)
@@ -98,8 +103,8 @@ def _find_editables(view: FilesystemView, paths: Sequence[str]) -> _Editables:
 def _parse_mapping(source: str) -> dict[str, str]:
     """MAPPING of a finder module that setuptools writes (setuptools/command/editable_wheel.py): module → folder."""
     try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError):
+        tree = parse_module(source)
+    except ValueError:
         return {}
     for statement in tree.body:
         match statement:
@@ -109,11 +114,8 @@ def _parse_mapping(source: str) -> dict[str, str]:
                 pass
             case _:
                 continue
-        try:
-            given = ast.literal_eval(value)
-        except ValueError:
-            return {}
-        return {str(key): str(path) for key, path in given.items()} if isinstance(given, dict) else {}
+        mapping = evaluate_literal(value)
+        return {str(key): str(path) for key, path in mapping.items()} if isinstance(mapping, dict) else {}
     return {}
 
 
@@ -136,7 +138,7 @@ def _read_distribution(
     text = view.text(f"{where}/{file}") if view.is_dir(where) else view.text(where)
     headers = HeaderParser().parsestr(text)
     called, version = (headers.get("Name") or "").strip(), (headers.get("Version") or "").strip()
-    if not called or not version:
+    if not called or not version or max(len(called), len(version)) > MAX_NAME_CHARS:
         return None
     requires = [" ".join(str(item).split()) for item in headers.get_all("Requires-Dist", [])]
     if not requires:
@@ -156,7 +158,7 @@ def _editable_source(view: FilesystemView, where: str) -> str:
     try:
         told = json.loads(view.text(f"{where}/direct_url.json") or "{}")
         editable, url = told.get("dir_info", {}).get("editable"), urlsplit(told.get("url", ""))
-    except (ValueError, AttributeError, TypeError):
+    except (ValueError, AttributeError, TypeError, RecursionError):
         return ""
     return posixpath.normpath(unquote(url.path)) if editable is True and url.scheme == "file" else ""
 

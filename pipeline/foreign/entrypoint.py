@@ -1,7 +1,7 @@
-"""Whether an image's ENTRYPOINT hands over to the command it is given, as far as its words and its script tell.
+"""Decides whether an image's ENTRYPOINT hands over to the command that it is given.
 
-Only what is plain counts as handing over; whatever is not is taken away, which loses nothing: `tandem-serve` does what
-it did. In a container the smoke check `launcher` sees whether the command runs.
+Only what is plain from its words and its script counts as handing over; any other ENTRYPOINT is cleared. Clearing loses
+nothing, since `tandem-serve` then does what it did. What is kept, the smoke check `launcher` tries in a container.
 """
 
 import posixpath
@@ -9,94 +9,54 @@ import re
 from collections.abc import Sequence
 
 SHELLS = {"sh", "bash", "dash", "ash", "ksh"}
-WRAPPERS = {"tini", "tini-static", "dumb-init", "catatonit", "docker-init", "env"}
-"""Programs that run the command they are given, if they have no other options than these:"""
-FLAGS = {"-s", "-g", "-v", "-w", "-c", "-i", "--single-child", "--verbose", "--ignore-environment"}
-VALUED = {"-p", "-e", "-r", "--rewrite", "-u", "--unset"}
-USERS = {"gosu", "su-exec"}
-"""Programs that run the command after a user's name."""
-# Of NVIDIA's images; it hands over, by branches.
-KNOWN = {"nvidia_entrypoint.sh"}
+WRAPPERS = {"tini", "tini-static", "dumb-init", "catatonit", "docker-init"}
+"""Init programs: each runs the command that it is given as its child, and passes signals on."""
+WRAPPER_FLAGS = {"--", "-s", "-g", "-v", "-vv", "-vvv", "-w", "-c", "--single-child", "--verbose"}
+WRAPPER_OPTIONS = {"-p", "-e", "-r", "--rewrite"}
+"""The options of WRAPPERS that take the next word as their value."""
+SCRIPTS = {"nvidia_entrypoint.sh"}
+"""Scripts that are known to hand over, though not plainly: this one of NVIDIA's images does so in branches."""
 SHEBANG = re.compile(r"#!\s*(/usr)?/bin/(env\s+)?(ba|da|a|k)?sh\b")
-ALL = {'"$@"', '"${@}"', '${1+"$@"}'}
-QUOTED = r"""'[^']*'|"(?:[^"\\`$]|\\.|\$(?!\())*\""""
-WORD = rf"(?:[^\s#;&|()<>`\"'\\$]|(?<=\S)#|\$(?![(\"'])|{QUOTED})+"
-ASSIGNMENT = rf"\w+\+?=(?:{WORD})?"
-HEAD = (
-    r"(?:export|unset|readonly|source|\.|\[\[?|test|:|true|echo|printf|mkdir|touch|chmod|chown|umask|ulimit|ldconfig)"
-    r"(?![^\s;&|<>])"
+VALUE = r"""(?:"[^"`(\\]*"|'[^'\\]*'|[^\s"'`;&|<>()\\]*)"""
+SETTING = re.compile(
+    rf"#.*|set -(?:[a-z]*o pipefail|[a-np-z]+)|(export )?\w+=({VALUE})|export \w+|(\.|source) [^\s\"'`;&|<>()\\$]+"
 )
-STATEMENT = (
-    rf"(?:(?:if|then|elif|else|!)\s+)*(?:{HEAD}(?:\s+{WORD}|\s*(?:<|>>?)&?\s*{WORD})*|{ASSIGNMENT}(?:\s+{ASSIGNMENT})*"
-    r"|set(?:\s+[-+]\w*o\s+\w+|\s+[-+]\w+)+|then|else|fi)"
-)
-STATEMENTS = rf"{STATEMENT}(?:\s*(?:;|&&|\|\|)\s*{STATEMENT})*"
-PLAIN = re.compile(rf"(?:{STATEMENTS}\s*;?)?(?:(?:^|\s)\s*#.*)?")
-"""A line that may come before: it ends, serves nothing, stays in the folder, and keeps the arguments."""
-LAST = re.compile(rf"(?:{STATEMENTS}\s*;\s*)?exec\s(.*)")
+"""A line that may come before the last: it only sets something, and serves nothing and stays in the folder."""
 
 
 def entrypoint_script(entrypoint: Sequence[str]) -> str:
-    """The program, by path or name, that ENTRYPOINT runs behind its wrappers and shells; empty if there is none.
-
-    It is what `hands_over` takes the text of, if that is a script.
-    """
-    words = _unwrapped(entrypoint)
-    if words and posixpath.basename(words[0]) in SHELLS:
-        options = [word for word in words[1:] if word.startswith(("-", "+"))]
-        return "" if "-c" in options else next((word for word in words[1:] if word not in options), "")
-    return words[0] if words else ""
+    """Return the script or program, by path or name, that is all of ENTRYPOINT behind its wrappers; else ""."""
+    words = _without_wrappers(entrypoint)
+    if len(words) == 2 and posixpath.basename(words[0]) in SHELLS:
+        words = words[1:]
+    return words[0] if len(words) == 1 and not words[0].startswith("-") else ""
 
 
 def hands_over(entrypoint: Sequence[str], text: str = "") -> bool:
-    """Whether ENTRYPOINT plainly runs the command it is given in its own place; `text` is its script's."""
-    words = _unwrapped(entrypoint)
+    """Return whether ENTRYPOINT plainly runs the command that it is given, in WORKDIR and with its arguments unchanged.
+
+    `text` is the text of entrypoint_script(), if that is a script. It must end in the line `exec "$@"`, and before it
+    have comments and settings only.
+    """
+    words = _without_wrappers(entrypoint)
     if not words:
         return True
-    shell = posixpath.basename(words[0]) in SHELLS
-    if shell and "-c" in words:
-        # Of the words behind the text, the first is its name.
-        inline, *named = words[words.index("-c") + 1 :] or [""]
-        return len(named) == 1 and _leads(inline)
-    inner = entrypoint_script(entrypoint)
-    if not inner or words[-1] != inner:
-        return False
-    if posixpath.basename(inner) in KNOWN:
+    script = entrypoint_script(entrypoint)
+    if posixpath.basename(script) in SCRIPTS:
         return True
-    return (shell or SHEBANG.match(text) is not None) and _leads(text)
+    lines = [line for line in map(str.strip, text.split("\n")) if line]
+    is_shell = posixpath.basename(words[0]) in SHELLS or SHEBANG.match(text) is not None
+    return bool(script) and is_shell and lines[-1:] == ['exec "$@"'] and all(map(SETTING.fullmatch, lines[:-1]))
 
 
-def _unwrapped(entrypoint: Sequence[str]) -> list[str]:
-    """The words behind wrappers that only run them; a wrapper with any other option stays."""
+def _without_wrappers(entrypoint: Sequence[str]) -> list[str]:
+    """Return the words behind known wrappers. A wrapper with an option that is not known stays."""
     words = [] if list(entrypoint) == [""] else list(entrypoint)
-    while words:
-        name = posixpath.basename(words[0])
-        if name in USERS and len(words) > 1:
-            words = words[2:]
-        elif name in WRAPPERS and (behind := _past_options(words[1:])) is not None:
-            words = behind
-        else:
-            break
+    while words and posixpath.basename(words[0]) in WRAPPERS:
+        rest = words[1:]
+        while rest and rest[0].startswith("-"):
+            if rest[0] not in WRAPPER_FLAGS | WRAPPER_OPTIONS:
+                return words
+            rest = rest[2:] if rest[0] in WRAPPER_OPTIONS else rest[1:]
+        words = rest
     return words
-
-
-def _past_options(words: list[str]) -> list[str] | None:
-    """The words behind options and assignments; None if there is an option that is not known."""
-    while words and (words[0].startswith("-") or re.match(r"\w+=", words[0])):
-        option, *words = words
-        if option == "--":
-            break
-        if option in VALUED:
-            words = words[1:]
-        elif option not in FLAGS and option.startswith("-"):
-            return None
-    return words
-
-
-def _leads(text: str) -> bool:
-    """Whether a script's last line ends as that command, and all before is plain; open blocks would not run at all."""
-    joined = re.sub(r"^([^#\n]*)\\\n", r"\1 ", text, flags=re.MULTILINE)
-    *before, last = [line for line in map(str.strip, joined.split("\n")) if line] or [""]
-    ends = LAST.fullmatch(last)
-    behind = _unwrapped(ends[1].split()) if ends else []
-    return len(behind) == 1 and behind[0] in ALL and all(map(PLAIN.fullmatch, before))

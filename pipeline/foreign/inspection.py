@@ -24,7 +24,7 @@ OS_RELEASE_KEYS = ("ID", "ID_LIKE", "NAME", "PRETTY_NAME", "VERSION_CODENAME", "
 REGISTRY = "model_executor/models/registry.py"
 NODE_SCRIPT_NAME = re.compile(re.escape(NODE_SCRIPT))
 NCCL = re.compile(r"libnccl\.so(\.\d+)*")
-GLIBC_BANNER = re.compile(rb"GNU C Library [^\n]*?version 2\.\d+")
+GLIBC_BANNER = re.compile(rb"GNU C Library [^\n]{0,200}?version 2\.\d{1,4}")
 """What libc.so.6 says of itself when it is run."""
 MAX_TEXT_BYTES = 256 << 10
 RULES: tuple[KeepRule, ...] = (
@@ -106,7 +106,7 @@ def _glibc_minor(view: FilesystemView, platform: str) -> int:
     """The minor version of the image's own glibc 2, by its file's name (up to 2.33) or what it says of itself."""
     for folder in _library_folders(platform):
         real = _resolve(view, f"{folder}/libc.so.6")
-        named = re.search(r"/libc-2\.(\d+)\.so$", real) or re.search(r"2\.(\d+)$", view.text(real))
+        named = re.search(r"/libc-2\.(\d{1,4})\.so$", real) or re.search(r"2\.(\d{1,4})$", view.text(real))
         if real and named:
             return int(named[1])
     musl = any(name.startswith("ld-musl-") for name in view.names("/lib"))

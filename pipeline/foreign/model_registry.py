@@ -3,6 +3,7 @@
 import ast
 
 from pipeline.core.errors import TandemError
+from pipeline.foreign.python_source import parse_module
 
 FULL_TABLE = "_VLLM_MODELS"
 """The dictionary that vLLM looks into; all others are merged into it (0.6 to 0.19)."""
@@ -14,13 +15,12 @@ def parse_architectures(source: str) -> dict[str, str]:
     Entries of another shape than (module, class) are left out; so are what plug-ins and the environment add at run
     time. Raises TandemError if the text is no Python or has no such list.
     """
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise TandemError(f"vLLM's registry.py is no Python that can be read here: {error}") from error
     tables: dict[str, dict[str, str]] = {}
-    for statement in tree.body:
-        _follow_statement(statement, tables)
+    try:
+        for statement in parse_module(source).body:
+            _follow_statement(statement, tables)
+    except (ValueError, RecursionError) as error:
+        raise TandemError(f"vLLM's registry.py cannot be read as Python: {error}") from error
     models = {name: table for name, table in tables.items() if name.startswith("_") and name.endswith("_MODELS")}
     found = models.get(FULL_TABLE) or {key: value for table in models.values() for key, value in table.items()}
     if not found:

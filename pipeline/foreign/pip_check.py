@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
 
+MAX_REQUIREMENT_CHARS = 4000
+"""The length of a requirement that is read; Python converts no number of more than 4300 digits."""
+
+
 @dataclass(frozen=True)
 class ActiveRequirement:
     """A requirement that counts: whose it is ("ray[default] 2.48.0"), and the normalised name of what is wanted."""
@@ -115,11 +119,12 @@ def applies(wish: "Requirement", extra: str, env: Mapping[str, str]) -> bool:
 
 def allows(wish: "Requirement", version: str) -> bool:
     """Whether a version is one that a requirement allows; local and pre-releases count as they are."""
-    from packaging.version import InvalidVersion, Version
+    from packaging.version import Version
 
     try:
         return wish.specifier.contains(Version(version), prereleases=True)
-    except InvalidVersion:
+    except ValueError:
+        # InvalidVersion, or a number of more digits than Python converts.
         return all(_allows_as_text(spec.operator, spec.version, version) for spec in wish.specifier)
 
 
@@ -128,8 +133,8 @@ def parse_requirement(requirement: str) -> "Requirement | None":
     from packaging.requirements import InvalidRequirement, Requirement
 
     try:
-        return Requirement(requirement)
-    except InvalidRequirement:
+        return Requirement(requirement) if len(requirement) <= MAX_REQUIREMENT_CHARS else None
+    except (InvalidRequirement, RecursionError):
         return None
 
 

@@ -51,5 +51,5 @@ def test_a_registry_of_another_make_is_said_to_be_one() -> None:
 
 @pytest.mark.parametrize("source", ["def (", "x = \0", "(" * 5000])
 def test_what_is_no_python_is_a_plain_error(source: str) -> None:
-    with pytest.raises(TandemError, match="no Python that can be read"):
+    with pytest.raises(TandemError, match="cannot be read as Python"):
         parse_architectures(source)

@@ -11,9 +11,8 @@ import pytest
 
 from pipeline.core.errors import TandemError
 from pipeline.core.log import NullLog
-from pipeline.foreign import facts_cache, pull
-from pipeline.foreign.facts import ImageFacts, Interpreter
-from pipeline.foreign.pull import ImageScan, ImageUnavailable, registry_error
+from pipeline.foreign import pull
+from pipeline.foreign.pull import ImageUnavailable, registry_error
 
 NAME = "registry.example/team/image:1"
 DIGEST = f"sha256:{'a' * 64}"
@@ -125,17 +124,3 @@ def test_an_engine_that_breaks_off_during_a_pull_is_one_message() -> None:
         TandemError, match=rf"^pulling registry\.example/team/image@{DIGEST}: the Docker engine failed: "
     ):
         pull.pull_image(NAME, DIGEST, "linux/arm64", NullLog())
-
-
-def test_paths_that_are_not_utf8_are_kept_with_a_reading(tmp_path: Path) -> None:
-    python = Interpreter(
-        path="/usr/bin/python3", program="/usr/bin/python3.12", version="3.12.3", kind="system", site="/s", scripts="/b"
-    )
-    read = ImageScan(
-        ImageFacts(digest=DIGEST, platform="linux/arm64", glibc=39, python=python), (b"f opt/caf\xe9.txt", b"d opt")
-    )
-    file = facts_cache.cache_file(tmp_path, DIGEST, "linux/arm64", "reading", ("foreign/pull",))
-    facts_cache.store(file, read)
-    assert facts_cache.load(file, ImageScan) == read
-    file.write_bytes(file.read_bytes()[:-9])
-    assert facts_cache.load(file, ImageScan) is None
