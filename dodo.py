@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pipeline.graph.run.doit_adapter import said_by_doit, to_doit
+from pipeline.graph.run.doit_adapter import errors_for_doit, to_doit
 from pipeline.tasks import project
 
-with said_by_doit():
+with errors_for_doit():
     GRAPH = project.of(Path(__file__).parent)
 DOIT_CONFIG = {"default_tasks": ["deploy"]}
 Tasks = Iterator[dict[str, Any]]

@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT))
 from pipeline.config import loader  # noqa: E402  # the checkout is not installed
 from pipeline.core import procs  # noqa: E402  # the checkout is not installed
 from pipeline.core.log import NullLog  # noqa: E402
-from pipeline.graph.decide import look  # noqa: E402
+from pipeline.graph.decide import decide_all  # noqa: E402
 from pipeline.image import build  # noqa: E402  # the checkout is not installed
 from pipeline.image.build import Parts  # noqa: E402
 from pipeline.lock import lockfile  # noqa: E402  # the checkout is not installed
@@ -42,7 +42,7 @@ def context(into: Path) -> list[str]:
     """The build context of the default cluster's image in `into`; the command that builds it as a user would."""
     loaded = loader.load_config(ROOT)
     name = loaded.cluster(loaded.pipeline.default).image
-    decisions = look(graph(loaded), [f"build:{name}"])
+    decisions = decide_all(graph(loaded), [f"build:{name}"])
     base, wheels, image = (decisions[f"{kind}:{name}"].outputs for kind in ("base", "wheels", "build"))
     if not base or not wheels or not image:
         raise SystemExit(f"build:{name} is not up to date: ./doitw deploy first")

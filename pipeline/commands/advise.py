@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pipeline.commands.advise_text import as_json, as_text
-from pipeline.commands.advise_write import created, rewritten
-from pipeline.commands.base import JSON, Looking, Options, say
-from pipeline.commands.clusters import chosen, root
+from pipeline.commands.advise_text import advice_json, advice_text
+from pipeline.commands.advise_write import create_image_folder, rewrite_image_yaml
+from pipeline.commands.base import JSON, GraphCommand, Options, print_json
+from pipeline.commands.clusters import check_word_count, checkout_root
 from pipeline.commands.progress import Shown
 from pipeline.config import image_yaml, loader
 from pipeline.config.loader import Config
@@ -35,7 +35,7 @@ class Steps:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class AdviceRequest:
     """What it is about: the image, made up where there is none yet, and what its folder is called.
 
     `free`: its image.yaml says nothing of python yet.
@@ -63,7 +63,7 @@ def _flag(name: str, words: str) -> dict[str, Any]:
     return {"name": name.replace("-", "_"), "long": name, "type": bool, "default": False, "help": words}
 
 
-class Advise(Looking):
+class Advise(GraphCommand):
     """doit's plugin command `advise`."""
 
     name = "advise"
@@ -91,7 +91,7 @@ class Advise(Looking):
 
     def execute(self, opt_values: Options, pos_args: list[str]) -> int:
         """Look, say, write; returns the exit code."""
-        here, words = root(), chosen(pos_args, self.name, most=1)
+        here, words = checkout_root(), check_word_count(pos_args, self.name, most=1)
         loaded = loader.load_config(here)
         asked = _asked(loaded, words, opt_values)
         log = Steps()
@@ -107,25 +107,25 @@ class Advise(Looking):
             except ConfigError as error:
                 refused = error
         if opt_values["json"]:
-            say(as_json(model, cluster, architectures, found, written))
+            print_json(advice_json(model, cluster, architectures, found, written))
         else:
-            print("\n".join(as_text(model, cluster, architectures, found, written)))
+            print("\n".join(advice_text(model, cluster, architectures, found, written)))
         if refused:
             raise refused
         return Exit.OK if best else Exit.FAILED
 
 
 def _looked(
-    asked: Asked, options: Options, here: Path, log: Steps
+    asked: AdviceRequest, options: Options, here: Path, log: Steps
 ) -> tuple[Side, Side, tuple[str, ...], tuple[Combination, ...]]:
     from pipeline.commands import advise_inputs
 
     image, both = asked.image, asked.sides
-    model = advise_inputs.side(both.model_from, image.platform, here, log)
-    cluster = advise_inputs.side(both.cluster_from, image.platform, here, log)
+    model = advise_inputs.read_side(both.model_from, image.platform, here, log)
+    cluster = advise_inputs.read_side(both.cluster_from, image.platform, here, log)
     architectures = comparison.wanted_architectures(model, cluster, image.smoke.architectures)
     if not options["quick"] and model.vllm is not None:
-        model = advise_inputs.with_registry(model, architectures, here, log)
+        model = advise_inputs.add_running_registry(model, architectures, here, log)
         architectures = comparison.wanted_architectures(model, cluster, image.smoke.architectures)
     if not architectures and not model.knows:
         raise TandemError(
@@ -134,9 +134,9 @@ def _looked(
         )
     bases = {side.reference: side for side in (cluster, model) if not comparison.reasons_unusable(side, architectures)}
     tried = {
-        name: advise_inputs.tried(side, _additions(asked, side), asked.origin, log) for name, side in bases.items()
+        name: advise_inputs.try_additions(side, _additions(asked, side), asked.origin, log) for name, side in bases.items()
     }
-    later = None if options["quick"] else advise_inputs.later(model, cluster, log)
+    later = None if options["quick"] else advise_inputs.find_later_vllm(model, cluster, log)
     return (
         model,
         cluster,
@@ -145,7 +145,7 @@ def _looked(
     )
 
 
-def _additions(asked: Asked, side: Side) -> Additions:
+def _additions(asked: AdviceRequest, side: Side) -> Additions:
     """The Python packages that image.yaml asks for, or would if it were written for a side."""
     from msgspec.structs import replace as with_
 
@@ -155,7 +155,7 @@ def _additions(asked: Asked, side: Side) -> Additions:
     )
 
 
-def _asked(loaded: Config, words: list[str], options: Options) -> Asked:
+def _asked(loaded: Config, words: list[str], options: Options) -> AdviceRequest:
     """What the command line means. Raises ConfigError."""
     given = (options["model_from"], options["cluster_from"])
     architectures = tuple(options["architecture"])
@@ -168,7 +168,7 @@ def _asked(loaded: Config, words: list[str], options: Options) -> Asked:
         _check_new(loaded, options["write"])
         both = Combine(model_from=_reference(given[0]), cluster_from=_reference(given[1]))
         image = CombinedImage(combine=both, platform=_platform(options["platform"]))
-        return Asked(name=options["write"], sides=both, image=_wanting(image, architectures))
+        return AdviceRequest(name=options["write"], sides=both, image=_wanting(image, architectures))
     if options["platform"]:
         raise ConfigError("doit advise IMAGE takes no --platform", hint="image.yaml says it (platform)")
     if options["write"]:
@@ -196,7 +196,7 @@ def _asked(loaded: Config, words: list[str], options: Options) -> Asked:
     assert chosen_.combine is not None
     file = loaded.root / loader.IMAGES_FOLDER / name / "image.yaml"
     free = "python" not in loader.read_yaml(file, loaded.root).value
-    return Asked(name=name, sides=chosen_.combine, image=_wanting(chosen_, architectures), free=free)
+    return AdviceRequest(name=name, sides=chosen_.combine, image=_wanting(chosen_, architectures), free=free)
 
 
 def _wanting(image: CombinedImage, architectures: tuple[str, ...]) -> CombinedImage:
@@ -241,7 +241,7 @@ def _check_new(loaded: Config, name: str) -> None:
         raise ConfigError(f"doit advise: dockerfiles/{name} is there already", hint=f"doit advise {name}")
 
 
-def _written(loaded: Config, asked: Asked, best: Combination, options: Options) -> str:
+def _written(loaded: Config, asked: AdviceRequest, best: Combination, options: Options) -> str:
     """Write what works, where there is a place for it; returns what was written, in words."""
     image, smoke = asked.image, {"architectures": options["architecture"], "without": best.without}
     if not asked.name:
@@ -249,7 +249,7 @@ def _written(loaded: Config, asked: Asked, best: Combination, options: Options) 
     if options["write"]:
         both = {"model_from": asked.sides.model_from, "cluster_from": asked.sides.cluster_from}
         text = image_yaml.render_image_yaml(image.platform, best.base, best.requirements, both, smoke)
-        return created(loaded.root, asked.name, text)
+        return create_image_folder(loaded.root, asked.name, text)
     if image.base is not None and image.base.image == best.base:
         return ""
     if image.base is not None and not options["force"]:
@@ -257,4 +257,4 @@ def _written(loaded: Config, asked: Asked, best: Combination, options: Options) 
             f"{asked.origin}: base is {image.base.image} already, and stays; what works is {best.base}",
             hint="--force replaces it",
         )
-    return rewritten(loaded.root, asked.name, best.base, best.requirements, smoke)
+    return rewrite_image_yaml(loaded.root, asked.name, best.base, best.requirements, smoke)

@@ -24,23 +24,23 @@ from pipeline.smoke import probe
 from pipeline.smoke.containers import SMOKE, Box, BoxError, Yard
 from pipeline.smoke.smoke import USUAL, WITHIN
 
-LOADED = 8  # architectures that are loaded, besides the listing of all
+MAX_LOADED_ARCHITECTURES = 8  # architectures that are loaded, besides the listing of all
 
 
-def side(reference: str, platform: str, root: Path, log: Log) -> Side:
+def read_side(reference: str, platform: str, root: Path, log: Log) -> Side:
     """An image resolved to its digest and read. Raises as reader does."""
     digest = pull.resolve_digest(reference, platform, log)
     found = facts_cache.scan_image(reference, digest, platform, root, log)
     return Side(f"{pull.repository_of(reference)}@{digest}", found.reading)
 
 
-def with_registry(of: Side, architectures: Sequence[str], root: Path, log: Log) -> Side:
+def add_running_registry(of: Side, architectures: Sequence[str], root: Path, log: Log) -> Side:
     """A side with what its vLLM's registry says as it runs, in a container without network.
 
     The first architectures are loaded too. What cannot be known here (the platform does not run, the emulator
     crashed) is Running.error. Kept as readings are.
     """
-    first = heads_first(architectures, of.reading.architectures)[:LOADED]
+    first = heads_first(architectures, of.reading.architectures)[:MAX_LOADED_ARCHITECTURES]
     asked = hashlib.sha256("\n".join(first).encode()).hexdigest()[:12]
     file = facts_cache.cache_file(
         root, of.reading.digest, of.reading.platform, f"running-{asked}", ("probes/python_facts",)
@@ -53,7 +53,7 @@ def with_registry(of: Side, architectures: Sequence[str], root: Path, log: Log) 
     return replace(of, running=found)
 
 
-def tried(of: Side, asked: Additions, origin: str, log: Log) -> ResolveAttempt:
+def try_additions(of: Side, asked: Additions, origin: str, log: Log) -> ResolveAttempt:
     """What adding Ray (or whatever image.yaml asks for) to a side comes to; the resolver is really asked."""
     request = resolver.Request(
         requirements=asked.requirements,
@@ -79,7 +79,7 @@ def tried(of: Side, asked: Additions, origin: str, log: Log) -> ResolveAttempt:
     )
 
 
-def later(model: Side, cluster: Side, log: Log) -> LaterVllm | None:
+def find_later_vllm(model: Side, cluster: Side, log: Log) -> LaterVllm | None:
     """The oldest later vLLM that resolves with the model's Transformers; None where the cluster's allows these."""
     version = model.reading.version("transformers").partition("+")[0]
     if cluster.vllm is None or not comparison.transformers_conflicts(model, cluster):

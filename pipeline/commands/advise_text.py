@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Sequence
 
 from pipeline.commands.survey import SCHEMA
-from pipeline.commands.text import short, table
+from pipeline.commands.text import shorten_hashes, format_table
 from pipeline.foreign.combinations import Combination
 from pipeline.foreign.comparison import (
     Side,
@@ -16,37 +16,37 @@ from pipeline.foreign.comparison import (
 )
 from pipeline.graph.task import Json
 
-ENTRIES = 16  # registry entries that the table shows
-WIDTH = 118
+MAX_TABLE_ENTRIES = 16  # registry entries that the table shows
+TEXT_COLUMNS = 118
 
 
-def as_text(
+def advice_text(
     model: Side, cluster: Side, architectures: Sequence[str], found: Sequence[Combination], written: str
 ) -> list[str]:
     """For people."""
     names = _about(model, cluster, architectures)
     head = ("", "model_from", "cluster_from")
     lines = [
-        f"model_from    {short(model.reference)}",
-        f"cluster_from  {short(cluster.reference)}",
+        f"model_from    {shorten_hashes(model.reference)}",
+        f"cluster_from  {shorten_hashes(cluster.reference)}",
         "",
-        *table([head, *comparison_rows(model, cluster), *registry_entries(model, cluster, names[:ENTRIES])]),
+        *format_table([head, *comparison_rows(model, cluster), *registry_entries(model, cluster, names[:MAX_TABLE_ENTRIES])]),
     ]
-    if len(names) > ENTRIES:
-        lines.append(f"{len(names) - ENTRIES} more architectures are listed with --json")
+    if len(names) > MAX_TABLE_ENTRIES:
+        lines.append(f"{len(names) - MAX_TABLE_ENTRIES} more architectures are listed with --json")
     for title, side in (("model_from", model), ("cluster_from", cluster)):
         lines += [f"{title}: {line}" for line in registry_differences(side)]
     for one in found:
         lines += ["", f"{one.outcome.value}: {one.title}"]
         for said in one.says:
             lines += textwrap.wrap(
-                short(said), WIDTH, initial_indent="  ", subsequent_indent="    ",
+                shorten_hashes(said), TEXT_COLUMNS, initial_indent="  ", subsequent_indent="    ",
                 break_long_words=False, break_on_hyphens=False,
             )  # fmt: skip
     return [*lines, *(["", f"written: {written}"] if written else [])]
 
 
-def as_json(
+def advice_json(
     model: Side, cluster: Side, architectures: Sequence[str], found: Sequence[Combination], written: str
 ) -> Json:
     """What --json prints."""

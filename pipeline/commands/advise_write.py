@@ -10,7 +10,7 @@ from pipeline.core.errors import TandemError
 from pipeline.core.files import not_writable, write_whole
 
 
-def created(root: Path, name: str, text: str) -> str:
+def create_image_folder(root: Path, name: str, text: str) -> str:
     """Make dockerfiles/NAME; returns what was written, in words. Raises HostError, ConfigError."""
     folder = root / loader.IMAGES_FOLDER / name
     new = folder.with_name(f".{name}.{uuid4().hex[:8]}")
@@ -30,7 +30,7 @@ def created(root: Path, name: str, text: str) -> str:
     return f"dockerfiles/{name}/image.yaml and Dockerfile"
 
 
-def rewritten(root: Path, name: str, image: str, requirements: Sequence[str], smoke: image_yaml.SmokeAdvice) -> str:
+def rewrite_image_yaml(root: Path, name: str, image: str, requirements: Sequence[str], smoke: image_yaml.SmokeAdvice) -> str:
     """Put base into an image.yaml; returns what was written, in words. Raises HostError, ConfigError."""
     file = root / loader.IMAGES_FOLDER / name / "image.yaml"
     where = file.relative_to(root).as_posix()

@@ -2,17 +2,17 @@
 
 from typing import Any, ClassVar
 
-from pipeline.commands.base import JSON, Looking, Options, none_of, say
+from pipeline.commands.base import JSON, GraphCommand, Options, refuse_words, print_json
 from pipeline.commands.survey import SCHEMA
-from pipeline.commands.text import counted, table
+from pipeline.commands.text import counted, format_table
 from pipeline.core.errors import Exit
 from pipeline.graph.graph import Graph
 from pipeline.graph.task import Json
 
-FEW = 3
+MAX_NAMED = 3
 
 
-class Affected(Looking):
+class Affected(GraphCommand):
     """doit's plugin command `affected`."""
 
     name = "affected"
@@ -31,16 +31,16 @@ class Affected(Looking):
         """Print one line a task, with what touches it."""
         from pipeline.graph import affected
 
-        none_of(words, "affected")
-        since = affected.change(graph.root, options["base"])
-        found = affected.affected(graph, since)
+        refuse_words(words, "affected")
+        since = affected.changes_since(graph.root, options["base"])
+        found = affected.touched_tasks(graph, since)
         if options["json"]:
             files: Json = list[Json](since.paths)
             tasks = affected.touched_json(found)
-            say({"schema": SCHEMA, "base": since.base, "commit": since.commit, "files": files, "tasks": tasks})
+            print_json({"schema": SCHEMA, "base": since.base, "commit": since.commit, "files": files, "tasks": tasks})
             return Exit.OK
-        print("\n".join(table([(one.task, _why(one.inputs, one.upstream)) for one in found])) or "no task is touched")
-        counts = affected.counts(since, found)
+        print("\n".join(format_table([(one.task, _why(one.inputs, one.upstream)) for one in found])) or "no task is touched")
+        counts = affected.count_touched(since, found)
         print(
             f"{counted(counts['files'], 'file differs', 'files differ')} from {since.base} ({since.commit[:12]}): "
             f"{counted(counts['touched'], 'task')} touched, {counts['downstream']} more downstream"
@@ -50,6 +50,6 @@ class Affected(Looking):
 
 def _why(inputs: tuple[str, ...], upstream: tuple[str, ...]) -> str:
     if inputs:
-        more = f" and {len(inputs) - FEW} more" if inputs[FEW:] else ""
-        return ", ".join(inputs[:FEW]) + more
+        more = f" and {len(inputs) - MAX_NAMED} more" if inputs[MAX_NAMED:] else ""
+        return ", ".join(inputs[:MAX_NAMED]) + more
     return f"downstream of {', '.join(upstream)}"

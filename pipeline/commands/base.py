@@ -21,7 +21,7 @@ JSON: dict[str, Any] = {"name": "json", "long": "json", "type": bool, "default":
 Options = dict[str, Any]
 
 
-class Looking(Command):  # type: ignore[misc]  # doit has no annotations
+class GraphCommand(Command):  # type: ignore[misc]  # doit has no annotations
     """A command of doit that takes the graph and answers; options may stand anywhere, also after a task's name."""
 
     cmd_options: ClassVar[tuple[dict[str, Any], ...]] = (JSON,)
@@ -37,14 +37,14 @@ class Looking(Command):  # type: ignore[misc]  # doit has no annotations
             return Exit.OK
 
         def act() -> int:
-            options, words = failures.parsed(self, in_args)
+            options, words = failures.parse_words(self, in_args)
             return int(self.execute(dict(options), words))
 
-        return worded(act)
+        return exit_code_when_piped(act)
 
     def execute(self, opt_values: Options, pos_args: list[str]) -> int:
         """Load the graph and answer; returns the exit code."""
-        graph = load(self._loader, self.opt_vals)
+        graph = load_graph(self._loader, self.opt_vals)
         code = self.answer(graph, opt_values, pos_args)
         graph.cache.save(wait=False)
         for note in graph.records.notes:
@@ -56,7 +56,7 @@ class Looking(Command):  # type: ignore[misc]  # doit has no annotations
         """What the command is for; returns the exit code. Raises TandemError."""
 
 
-def load(task_loader: Any, given: Options) -> Graph:
+def load_graph(task_loader: Any, given: Options) -> Graph:
     """The graph that dodo.py makes. `given` are doit's own options before the command's name, such as `-f FILE`.
 
     Raises ConfigError if there is none, and what dodo.py raises.
@@ -72,23 +72,23 @@ def load(task_loader: Any, given: Options) -> Graph:
     raise ConfigError(f"{where['dodoFile']}: makes no graph of tasks")
 
 
-def say(value: Json) -> None:
+def print_json(value: Json) -> None:
     """Print JSON on stdout."""
     print(json.dumps(value, indent=1))
 
 
-def coloured() -> bool:
+def wants_colour() -> bool:
     """Whether stdout is a terminal of somebody who did not ask for no colours (no-color.org)."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
-def none_of(words: Sequence[str], command: str) -> None:
+def refuse_words(words: Sequence[str], command: str) -> None:
     """Refuse words where a command takes none. Raises ConfigError."""
     if words:
         raise ConfigError(f"doit {command} takes no task, and there is {words[0]!r}", hint=f"doit help {command}")
 
 
-def worded(act: Callable[[], int]) -> int:
+def exit_code_when_piped(act: Callable[[], int]) -> int:
     """As refusing.worded(), for commands whose output others read."""
 
     def flushed() -> int:
@@ -97,7 +97,7 @@ def worded(act: Callable[[], int]) -> int:
         return code
 
     try:
-        return failures.worded(flushed)
+        return failures.exit_code_of(flushed)
     except BrokenPipeError:
         # The reader has seen enough; what Python flushes at its end must not complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 from doit import cmd_help, cmd_list
 from doit.cmd_base import Command
 
-from pipeline.commands.base import worded
-from pipeline.commands.failures import parsed, refuse
+from pipeline.commands.base import exit_code_when_piped
+from pipeline.commands.failures import parse_words, print_error
 from pipeline.core.errors import ConfigError, Exit
 from pipeline.core.suggest import likely
 
@@ -27,7 +27,7 @@ class Refused(Command):  # type: ignore[misc]  # doit has no annotations
 
     def parse_execute(self, in_args: Sequence[str]) -> int:  # noqa: ARG002  # whatever they are
         """Say what to use."""
-        return refuse(ConfigError(f"doit {self.name} has no meaning here", hint=self.instead))
+        return print_error(ConfigError(f"doit {self.name} has no meaning here", hint=self.instead))
 
 
 class Clean(Refused):
@@ -87,13 +87,13 @@ class List(cmd_list.List):  # type: ignore[misc]  # doit has no annotations
         """List tasks; returns the exit code."""
 
         def act() -> int:
-            options, words = parsed(self, in_args)
+            options, words = parse_words(self, in_args)
             if options["status"]:
                 raise ConfigError("doit list knows no states", hint="doit status")
             options.update(self.opt_vals)
             return int(self.execute(options, words) or Exit.OK)
 
-        return worded(act)
+        return exit_code_when_piped(act)
 
 
 class Help(cmd_help.Help):  # type: ignore[misc]  # doit has no annotations
@@ -105,14 +105,14 @@ class Help(cmd_help.Help):  # type: ignore[misc]  # doit has no annotations
         """Print the help; returns the exit code."""
 
         def act() -> int:
-            options, words = parsed(self, in_args)
+            options, words = parse_words(self, in_args)
             if len(words) > 1:
                 raise ConfigError(f"doit help takes one word, not {len(words)}", hint="doit help lists the commands")
             options.update(self.opt_vals)
             self._word = words[0] if words else None
             return int(self.execute(options, words) or Exit.OK)
 
-        return worded(act)
+        return exit_code_when_piped(act)
 
     def print_usage(self, cmds: dict[str, Any]) -> None:
         """One line for each command and each word of ./doitw; doit comes here too with a word that means nothing."""

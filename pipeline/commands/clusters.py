@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Meant:
+class ClusterSelection:
     """The cluster that a command is about; `known` are the names of all that pipeline.yaml has.
 
     One that pipeline.yaml does not have (any more) has no nodes, and `unknown` says so: it is to be raised if none of
@@ -42,7 +42,7 @@ class Meant:
         return self.name, self.name + REFERENCE_SUFFIX
 
 
-def root() -> Path:
+def checkout_root() -> Path:
     """The checkout that the working folder lies in."""
     here = Path.cwd()
     for folder in (here, *here.parents):
@@ -51,16 +51,16 @@ def root() -> Path:
     raise ConfigError(f"no {MARKER} in {here} or above it")
 
 
-def chosen(words: list[str], command: str, *, most: int) -> list[str]:
+def check_word_count(words: list[str], command: str, *, most: int) -> list[str]:
     """The words after the command's name. Raises ConfigError if there are more than `most`."""
     if len(words) > most:
         raise ConfigError(f"doit {command} takes no {words[most]!r} after {words[0]!r}", hint=f"doit help {command}")
     return words
 
 
-def named(cluster: str | None) -> Meant:
+def select_cluster(cluster: str | None) -> ClusterSelection:
     """The cluster of that name, or the default one. Raises ConfigError if the configuration is wrong."""
-    loaded = loader.load_config(root())
+    loaded = loader.load_config(checkout_root())
     every = loaded.pipeline.clusters
     name = cluster or loaded.pipeline.default
     try:
@@ -70,10 +70,10 @@ def named(cluster: str | None) -> Meant:
         # It may have been renamed: then its machines are among those of the others.
         nodes, unknown = (), error
         engines = {"local"} | {node.endpoint for other in every.values() for node in other.nodes}
-    return Meant(name, nodes, tuple(sorted(engines)), frozenset(every), unknown)
+    return ClusterSelection(name, nodes, tuple(sorted(engines)), frozenset(every), unknown)
 
 
-def on_each(meant: Meant, act: Callable[["DockerClient"], list[T]]) -> dict[str, list[T]]:
+def on_each_engine(meant: ClusterSelection, act: Callable[["DockerClient"], list[T]]) -> dict[str, list[T]]:
     """What an act finds or does on each of the cluster's engines, by endpoint.
 
     Raises HostError if an engine does not answer; for a cluster that pipeline.yaml does not have, that is only noted.
@@ -93,7 +93,7 @@ def on_each(meant: Meant, act: Callable[["DockerClient"], list[T]]) -> dict[str,
     return done
 
 
-def running(meant: Meant) -> list[tuple[str, ContainerState]]:
+def find_containers(meant: ClusterSelection) -> list[tuple[str, ContainerState]]:
     """Every container of the cluster, in the order of its ranks, with the endpoint that it is on.
 
     Those of a reference that was killed come last. Raises what on_each() raises.
@@ -106,16 +106,16 @@ def running(meant: Meant) -> list[tuple[str, ContainerState]]:
             listed += client.containers.list(all=True, filters=filters, ignore_removed=True)
         return [container_state(container.attrs) for container in listed]
 
-    there = [(endpoint, found) for endpoint, all_found in on_each(meant, containers).items() for found in all_found]
+    there = [(endpoint, found) for endpoint, all_found in on_each_engine(meant, containers).items() for found in all_found]
     return sorted(there, key=lambda pair: (not is_node(meant, pair[1]), int(pair[1].labels.get(f"{LABEL}.rank", "0"))))
 
 
-def is_node(meant: Meant, found: ContainerState) -> bool:
+def is_node(meant: ClusterSelection, found: ContainerState) -> bool:
     """Whether a container of the cluster is a node of it, not of its reference."""
     return found.labels.get(f"{LABEL}.cluster") == meant.name
 
 
-def strays(meant: Meant) -> Mapping[str, int]:
+def count_unknown_clusters(meant: ClusterSelection) -> Mapping[str, int]:
     """Clusters that pipeline.yaml does not have, with the number of their containers in this machine's engine."""
     filters = {"label": f"{LABEL}=node"}
     try:

@@ -3,15 +3,15 @@
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pipeline.cluster.nodes import remove_cluster
-from pipeline.commands.base import Looking, Options
-from pipeline.commands.clusters import chosen, named, on_each
+from pipeline.commands.base import GraphCommand, Options
+from pipeline.commands.clusters import check_word_count, select_cluster, on_each_engine
 from pipeline.core.errors import Exit
 
 if TYPE_CHECKING:
     from docker import DockerClient
 
 
-class Down(Looking):
+class Down(GraphCommand):
     """doit's plugin command `down`."""
 
     name = "down"
@@ -25,11 +25,11 @@ class Down(Looking):
 
     def execute(self, opt_values: Options, pos_args: list[str]) -> int:  # noqa: ARG002  # it has no options
         """Remove them and say so; returns the exit code."""
-        meant = named(next(iter(chosen(pos_args, self.name, most=1)), None))
+        meant = select_cluster(next(iter(check_word_count(pos_args, self.name, most=1)), None))
 
         def clear(client: "DockerClient") -> list[str]:
             return [removed for name in meant.names for removed in remove_cluster(client, name)]
 
-        removed = [name for names in on_each(meant, clear).values() for name in names]
+        removed = [name for names in on_each_engine(meant, clear).values() for name in names]
         print(f"{meant.name}: removed {', '.join(removed)}" if removed else f"{meant.name}: nothing runs")
         return Exit.OK

@@ -16,7 +16,7 @@ from pipeline.core.files import of_the_disk
 from pipeline.core.procs import interruptible
 
 
-def worded(act: Callable[[], int]) -> int:
+def exit_code_of(act: Callable[[], int]) -> int:
     """The exit code of an act; every failure is one message and one hint on stderr, and a bug its traceback.
 
     Raises BrokenPipeError: what that means is the command's own matter.
@@ -34,26 +34,26 @@ def worded(act: Callable[[], int]) -> int:
         raise
     except (CmdParseError, InvalidCommand, InvalidDodoFile, InvalidTask) as error:
         cause = error.__cause__
-        return refuse(cause if isinstance(cause, TandemError) else ConfigError(str(error).strip()))
+        return print_error(cause if isinstance(cause, TandemError) else ConfigError(str(error).strip()))
     except TandemError as error:
-        return refuse(error)
+        return print_error(error)
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         return Exit.INTERRUPTED
     except Exception as error:
         if isinstance(known := of_the_disk(error), TandemError):
-            return refuse(known)
+            return print_error(known)
         sys.stderr.write(f"this is a bug:\n{traceback.format_exc()}")
         return Exit.BUG
 
 
-def refuse(error: TandemError) -> int:
+def print_error(error: TandemError) -> int:
     """Say an expected failure; returns its exit code."""
     sys.stderr.write(f"{error}\n" + (f"hint: {error.hint}\n" if error.hint else ""))
     return error.code
 
 
-def parsed(command: Any, in_args: Sequence[str]) -> tuple[Any, list[str]]:
+def parse_words(command: Any, in_args: Sequence[str]) -> tuple[Any, list[str]]:
     """The options and the words of a command of doit; options may stand anywhere, also after a task's name.
 
     Raises ConfigError for an option that it does not have, and for a NAME=VALUE, which doit would take for a variable

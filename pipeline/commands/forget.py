@@ -3,18 +3,18 @@
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pipeline.commands.base import JSON, Looking, Options, say
+from pipeline.commands.base import JSON, GraphCommand, Options, print_json
 from pipeline.commands.survey import SCHEMA
 from pipeline.commands.text import counted
 from pipeline.core.errors import ConfigError, Exit
 from pipeline.core.files import not_writable
 from pipeline.graph.graph import Graph
 from pipeline.graph.records import LATEST
-from pipeline.graph.selection import resolve
+from pipeline.graph.selection import select_tasks
 from pipeline.graph.task import Json
 
 
-class Forget(Looking):
+class Forget(GraphCommand):
     """doit's plugin command `forget`, in place of doit's own, which empties a database that we do not use."""
 
     name = "forget"
@@ -34,10 +34,10 @@ class Forget(Looking):
         if bool(words) == options["all"]:
             raise ConfigError("doit forget: name tasks, or say --all", hint="doit forget TASK ... | --all")
         forgotten = {
-            name: _forget(graph.records.path(name, "").parent) for name in resolve(graph, words) or graph.tasks
+            name: _forget(graph.records.path(name, "").parent) for name in select_tasks(graph, words) or graph.tasks
         }
         if options["json"]:
-            say({"schema": SCHEMA, "tasks": [_json(name, count) for name, count in forgotten.items()]})
+            print_json({"schema": SCHEMA, "tasks": [_json(name, count) for name, count in forgotten.items()]})
         else:
             for name, count in forgotten.items():
                 print(f"{name}: {counted(count, 'result')} forgotten" if count else f"{name}: no result to forget")

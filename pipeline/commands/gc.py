@@ -5,22 +5,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from pipeline.commands.base import JSON, Looking, Options, none_of, say
+from pipeline.commands.base import JSON, GraphCommand, Options, refuse_words, print_json
 from pipeline.commands.survey import SCHEMA
-from pipeline.commands.text import counted, size, table
+from pipeline.commands.text import counted, format_size, format_table
 from pipeline.core import scratch
 from pipeline.core.errors import ConfigError, Exit, HostError
 from pipeline.core.locks import Holder
-from pipeline.graph.garbage import OUTSIDE, UNFINISHED, Item, one, sort_out
+from pipeline.graph.garbage import OUTSIDE, UNFINISHED, Item, item_at, find_garbage
 from pipeline.graph.graph import Graph
-from pipeline.graph.run.holders import hold_free, holder
+from pipeline.graph.run.holders import hold_free_tasks, find_holder
 from pipeline.graph.task import Json
 
-KEEP = 3
+DEFAULT_KEEP = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class Garbage:
     """What can go, and what has to be said about what was not looked at."""
 
     items: list[Item]
@@ -32,7 +32,7 @@ class Found:
         return sum(item.bytes for item in self.items)
 
 
-class Gc(Looking):
+class Gc(GraphCommand):
     """doit's plugin command `gc`."""
 
     name = "gc"
@@ -44,7 +44,7 @@ class Gc(Looking):
     )
     cmd_options: ClassVar[tuple[dict[str, Any], ...]] = (
         {
-            "name": "keep", "long": "keep", "type": int, "default": KEEP, "metavar": "N",
+            "name": "keep", "long": "keep", "type": int, "default": DEFAULT_KEEP, "metavar": "N",
             "help": "results and logs of each task to keep [default: %(default)s]",
         },
         {"name": "yes", "short": "y", "long": "yes", "type": bool, "default": False, "help": "do not ask"},
@@ -54,7 +54,7 @@ class Gc(Looking):
 
     def answer(self, graph: Graph, options: Options, words: list[str]) -> int:
         """Say it, ask, do it."""
-        none_of(words, "gc")
+        refuse_words(words, "gc")
         if options["keep"] < 1:
             raise ConfigError(f"--keep {options['keep']}: the latest result always stays", hint="keep 1 or more")
         if options["yes"] and options["dry"]:
@@ -65,9 +65,9 @@ class Gc(Looking):
         agreed = bool(found.items) and not options["dry"] and (options["yes"] or _asked(options))
         removed = _remove(graph, options["keep"], found) if agreed else []
         if options["json"]:
-            say(_json(options["keep"], found, removed))
+            print_json(_json(options["keep"], found, removed))
         elif agreed:
-            print(f"removed {len(removed)} things, {size(sum(item.bytes for item in removed))}")
+            print(f"removed {len(removed)} things, {format_size(sum(item.bytes for item in removed))}")
         elif found.items and not options["dry"]:
             print("nothing was removed; --yes removes it")
         for note in found.notes:
@@ -82,33 +82,33 @@ def _asked(options: Options) -> bool:
 
 
 def _busy(graph: Graph) -> dict[str, Holder]:
-    return {name: found for name in graph.tasks if (found := holder(graph, name))}
+    return {name: found for name in graph.tasks if (found := find_holder(graph, name))}
 
 
-def _find(graph: Graph, keep: int, busy: Mapping[str, Holder]) -> Found:
-    items, kept = sort_out(graph, keep, busy)
+def _find(graph: Graph, keep: int, busy: Mapping[str, Holder]) -> Garbage:
+    items, kept = find_garbage(graph, keep, busy)
     for folder in scratch.left_behind():
-        items += one(UNFINISHED, folder)
+        items += item_at(UNFINISHED, folder)
     notes = [f"{name} is running, in process {found.pid}" for name, found in busy.items()]
     if busy:
         notes.append("while a task is running, artifacts, images and the registry are left alone")
-        return Found(items=items, notes=notes)
+        return Garbage(items=items, notes=notes)
     # Only here: no other part of this command needs an engine.
-    from pipeline.commands.gc_elsewhere import old_elsewhere
-    from pipeline.commands.gc_images import old_images
+    from pipeline.commands.gc_elsewhere import find_old_elsewhere
+    from pipeline.commands.gc_images import find_old_images
 
     try:
-        items += old_images(kept)
-        elsewhere, left = old_elsewhere(graph.root, kept)
+        items += find_old_images(kept)
+        elsewhere, left = find_old_elsewhere(graph.root, kept)
     except HostError as error:
         notes.append(f"images are left alone: {error}")
-        return Found(items=items, notes=notes)
-    return Found(items=[*items, *elsewhere], notes=[*notes, *left])
+        return Garbage(items=items, notes=notes)
+    return Garbage(items=[*items, *elsewhere], notes=[*notes, *left])
 
 
-def _remove(graph: Graph, keep: int, shown: Found) -> list[Item]:
+def _remove(graph: Graph, keep: int, shown: Garbage) -> list[Item]:
     """Remove what was shown, as far as it still can go now that no task can begin. Raises HostError, TandemError."""
-    with hold_free(graph, graph.tasks) as busy:
+    with hold_free_tasks(graph, graph.tasks) as busy:
         now = {(item.kind, item.name): item for item in _find(graph, keep, busy).items}
         agreed = [now[item.kind, item.name] for item in shown.items if (item.kind, item.name) in now]
         from pipeline.commands.gc_elsewhere import remove_all
@@ -117,20 +117,20 @@ def _remove(graph: Graph, keep: int, shown: Found) -> list[Item]:
         return remove_all(agreed[::-1], shown.notes)
 
 
-def _text(found: Found) -> list[str]:
+def _text(found: Garbage) -> list[str]:
     if not found.items:
         return ["nothing to remove"]
     kinds = dict.fromkeys(item.kind for item in found.items)
     rows = []
     for kind in kinds:
         of_kind = [item for item in found.items if item.kind == kind]
-        rows.append((f"{len(of_kind):5}", kind, size(sum(item.bytes for item in of_kind))))
+        rows.append((f"{len(of_kind):5}", kind, format_size(sum(item.bytes for item in of_kind))))
         # They are not below artifacts/: what goes must be seen before it is agreed to.
-        rows += [("", f"  {item.name}", size(item.bytes)) for item in of_kind if kind in OUTSIDE]
-    return ["to remove:", *table(rows), f"in all {counted(len(found.items), 'thing')}, {size(found.bytes)}"]
+        rows += [("", f"  {item.name}", format_size(item.bytes)) for item in of_kind if kind in OUTSIDE]
+    return ["to remove:", *format_table(rows), f"in all {counted(len(found.items), 'thing')}, {format_size(found.bytes)}"]
 
 
-def _json(keep: int, found: Found, removed: list[Item]) -> Json:
+def _json(keep: int, found: Garbage, removed: list[Item]) -> Json:
     gone = {(item.kind, item.name) for item in removed}
     items: list[Json] = [
         {"kind": item.kind, "name": item.name, "bytes": item.bytes, "removed": (item.kind, item.name) in gone}

@@ -6,18 +6,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pipeline.commands.gc_images import old_among
-from pipeline.commands.gc_registry import collect, old_manifests, old_shared
+from pipeline.commands.gc_images import old_images_among
+from pipeline.commands.gc_registry import collect_registry_garbage, find_old_manifests, find_old_shared_records
 from pipeline.config import loader
 from pipeline.core.errors import TandemError
-from pipeline.graph.garbage import HASH, MANIFESTS, Item, Kept
+from pipeline.graph.garbage import HASH, MANIFESTS, Item, KeptReferences
 from pipeline.host import engine
 from pipeline.registry import api
 
-WITHIN = 30  # s: a node that is switched off must not hold up the rest
+ENGINE_TIMEOUT_S = 30  # s: a node that is switched off must not hold up the rest
 
 
-def old_elsewhere(root: Path, kept: Kept) -> tuple[list[Item], list[str]]:
+def find_old_elsewhere(root: Path, kept: KeptReferences) -> tuple[list[Item], list[str]]:
     """What can go of what pipeline.yaml names, and notes on what was left alone; nothing without a pipeline.yaml.
 
     What any container of any of the engines names stays everywhere. Raises ConfigError.
@@ -33,13 +33,13 @@ def old_elsewhere(root: Path, kept: Kept) -> tuple[list[Item], list[str]]:
     target = found.pipeline.registry
     for endpoint, (images, containers) in there.items():
         if endpoint != "local":
-            items += old_among(kept, endpoint, images, containers, f"{target.repository}/")
+            items += old_images_among(kept, endpoint, images, containers, f"{target.repository}/")
     if notes:
         return items, [*notes, "the registry is left alone: only those engines know what they use of it"]
     try:
-        items += old_manifests(kept, target.address, [f"{target.repository}/{name}" for name in found.images])
+        items += find_old_manifests(kept, target.address, [f"{target.repository}/{name}" for name in found.images])
         if target.records == "push":
-            items += old_shared(kept, target.address, f"{target.repository}/records")
+            items += find_old_shared_records(kept, target.address, f"{target.repository}/records")
     except TandemError as error:
         notes.append(f"the registry is left alone: {error}")
     return items, notes
@@ -61,7 +61,7 @@ def remove_all(items: Iterable[Item], notes: list[str]) -> list[Item]:
             removed.append(item)
     for address in {item.name.partition("/")[0] for item in removed if item.kind == MANIFESTS}:
         try:
-            collect(address)
+            collect_registry_garbage(address)
         except TandemError as error:
             notes.append(str(error))
     return removed
@@ -73,7 +73,7 @@ def _look(endpoints: set[str]) -> tuple[dict[str, tuple[Any, Any]], list[str]]:
     notes: list[str] = []
     for endpoint in sorted(endpoints):
         try:
-            with engine.session(endpoint, within=WITHIN) as client:
+            with engine.session(endpoint, within=ENGINE_TIMEOUT_S) as client:
                 there[endpoint] = engine.images(client), client.api.containers(all=True)
         except TandemError as error:
             notes.append(f"{endpoint} is left alone: {error}")

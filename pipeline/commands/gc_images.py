@@ -5,20 +5,20 @@ from functools import partial
 from typing import Any
 
 from pipeline.core.errors import TandemError
-from pipeline.graph.garbage import IMAGES, NODES, Item, Kept
+from pipeline.graph.garbage import IMAGES, NODES, Item, KeptReferences
 from pipeline.host import engine
 
 PREFIX = "tandem/"
 
 
-def old_images(kept: Kept) -> Iterator[Item]:
+def find_old_images(kept: KeptReferences) -> Iterator[Item]:
     """Those of the local engine. Raises HostError if no engine answers."""
     with engine.session("local") as client:
-        return old_among(kept, "local", engine.images(client), client.api.containers(all=True))
+        return old_images_among(kept, "local", engine.images(client), client.api.containers(all=True))
 
 
-def old_among(
-    kept: Kept, endpoint: str, images: Iterable[Any], containers: Iterable[Any], prefix: str = PREFIX
+def old_images_among(
+    kept: KeptReferences, endpoint: str, images: Iterable[Any], containers: Iterable[Any], prefix: str = PREFIX
 ) -> Iterator[Item]:
     """Images with a name of ours that only records which are about to go mention, and that no container uses.
 

@@ -5,12 +5,12 @@ from functools import partial
 from typing import Any
 
 from pipeline.core.errors import TandemError
-from pipeline.graph.garbage import MANIFESTS, Item, Kept
+from pipeline.graph.garbage import MANIFESTS, Item, KeptReferences
 from pipeline.host import engine
 from pipeline.registry import api, local, records
 
 
-def old_manifests(kept: Kept, address: str, repositories: Sequence[str]) -> Iterator[Item]:
+def find_old_manifests(kept: KeptReferences, address: str, repositories: Sequence[str]) -> Iterator[Item]:
     """Manifests in these repositories by digests that only records which are about to go mention.
 
     Their bytes are an estimate: config and layers that no other manifest of the repository uses, as far as its tags
@@ -37,7 +37,7 @@ def old_manifests(kept: Kept, address: str, repositories: Sequence[str]) -> Iter
             yield Item(kind=MANIFESTS, name=f"{address}/{repository}@{digest}", bytes=freed, remove=remove)
 
 
-def old_shared(kept: Kept, address: str, repository: str) -> Iterator[Item]:
+def find_old_shared_records(kept: KeptReferences, address: str, repository: str) -> Iterator[Item]:
     """Records that were shared in this repository, and go here. Raises as old_manifests()."""
     tags = [records.tag(task, fingerprint) for task, fingerprint in sorted(kept.going)]
     for tag in api.having(address, repository, tags):
@@ -48,7 +48,7 @@ def old_shared(kept: Kept, address: str, repository: str) -> Iterator[Item]:
             yield Item(kind=MANIFESTS, name=f"{address}/{repository}:{tag}", bytes=size, remove=remove)
 
 
-def collect(address: str) -> None:
+def collect_registry_garbage(address: str) -> None:
     """Have our own registry free what no manifest uses; somebody else's is left alone. Raises HostError, TandemError.
 
     Not `--delete-untagged`: what is pulled by digest has lost its tag to a newer one.

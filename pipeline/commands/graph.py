@@ -7,17 +7,17 @@ from typing import Any, ClassVar
 
 from doit import loader
 
-from pipeline.commands.base import JSON, Looking, Options, coloured, say
-from pipeline.commands.survey import SCHEMA, Seen, running_json, survey
-from pipeline.commands.text import ascii_only, duration, state, tree
+from pipeline.commands.base import JSON, GraphCommand, Options, wants_colour, print_json
+from pipeline.commands.survey import SCHEMA, TaskStatus, running_json, survey_tasks
+from pipeline.commands.text import ascii_only, format_duration, state_text, format_tree
 from pipeline.core.errors import ConfigError, Exit
 from pipeline.core.files import write_whole
 from pipeline.graph.graph import Graph
-from pipeline.graph.selection import resolve
+from pipeline.graph.selection import select_tasks
 from pipeline.graph.task import Json
 
 
-class GraphView(Looking):
+class GraphView(GraphCommand):
     """doit's plugin command `graph`."""
 
     name = "graph"
@@ -31,18 +31,18 @@ class GraphView(Looking):
 
     def answer(self, graph: Graph, options: Options, words: list[str]) -> int:
         """Print the tree, or write the page."""
-        found = survey(graph, resolve(graph, words))
+        found = survey_tasks(graph, select_tasks(graph, words))
         if options["html"]:
-            from pipeline.commands.graph_html import page
+            from pipeline.commands.graph_html import render_page
 
             file = _where(options["html"])
-            write_whole(file, page(found, title=graph.root.resolve().name), sync=False)
+            write_whole(file, render_page(found, title=graph.root.resolve().name), sync=False)
         if options["json"]:
-            say({"schema": SCHEMA, "tasks": [_json(seen) for seen in found.values()]})
+            print_json({"schema": SCHEMA, "tasks": [_json(seen) for seen in found.values()]})
         elif options["html"]:
             print(f"written: {options['html']}")
         else:
-            text = "\n".join(tree(graph, list(found), lambda name: _label(found[name])))
+            text = "\n".join(format_tree(graph, list(found), lambda name: _label(found[name])))
             print(text if _draws_boxes() else ascii_only(text))
         return Exit.OK
 
@@ -71,12 +71,12 @@ def _where(named: str) -> Path:
     return file
 
 
-def _label(seen: Seen) -> str:
-    took = f"  {duration(seen.seconds)}" if seen.seconds is not None else ""
-    return f"{seen.task.name}  {state(seen.state, colour=coloured())}{took}"
+def _label(seen: TaskStatus) -> str:
+    took = f"  {format_duration(seen.seconds)}" if seen.seconds is not None else ""
+    return f"{seen.task.name}  {state_text(seen.state, colour=wants_colour())}{took}"
 
 
-def _json(seen: Seen) -> Json:
+def _json(seen: TaskStatus) -> Json:
     return {
         "task": seen.task.name,
         "doc": seen.task.doc,

@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping
 from html import escape
 
-from pipeline.commands.survey import Seen, moment
-from pipeline.commands.text import STATES, duration, short
+from pipeline.commands.survey import TaskStatus, iso_time
+from pipeline.commands.text import STATES, format_duration, shorten_hashes
 
 WIDTH, HEIGHT, GAP_X, GAP_Y, EDGE = 178, 46, 84, 22, 24
 
@@ -74,9 +74,9 @@ document.addEventListener("keydown", event => { if (event.key === "Escape") show
 """
 
 
-def page(found: Mapping[str, Seen], *, title: str) -> str:
+def render_page(found: Mapping[str, TaskStatus], *, title: str) -> str:
     """The whole file. Pointing at a task shows what it waits for and what waits for it; a click keeps it."""
-    places = layout({name: _waits(seen, found) for name, seen in found.items()})
+    places = place_boxes({name: _waits(seen, found) for name, seen in found.items()})
     width = max((x for x, _ in places.values()), default=0) + WIDTH + EDGE
     height = max((y for _, y in places.values()), default=0) + HEIGHT + EDGE
     edges = "\n".join(_edge(places, up, name, found[name]) for name in found for up in _waits(found[name], found))
@@ -106,7 +106,7 @@ def page(found: Mapping[str, Seen], *, title: str) -> str:
 """
 
 
-def layout(waits: Mapping[str, tuple[str, ...]]) -> dict[str, Place]:
+def place_boxes(waits: Mapping[str, tuple[str, ...]]) -> dict[str, Place]:
     """Where each box's upper left corner goes: a layer right of all that it waits for, near the middle of these.
 
     `waits` names for each task, in the order of a run, what it waits for.
@@ -136,11 +136,11 @@ def _middle(rows: list[float]) -> float:
     return sum(rows) / len(rows) if rows else 0.0
 
 
-def _waits(seen: Seen, found: Mapping[str, Seen]) -> tuple[str, ...]:
+def _waits(seen: TaskStatus, found: Mapping[str, TaskStatus]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(up for up in (*seen.task.needs, *seen.task.after) if up in found))
 
 
-def _edge(places: Mapping[str, Place], up: str, name: str, seen: Seen) -> str:
+def _edge(places: Mapping[str, Place], up: str, name: str, seen: TaskStatus) -> str:
     (x1, y1), (x2, y2) = places[up], places[name]
     x1, y1, y2 = x1 + WIDTH, y1 + HEIGHT // 2, y2 + HEIGHT // 2
     bend = max(GAP_X, x2 - x1) // 2
@@ -149,10 +149,10 @@ def _edge(places: Mapping[str, Place], up: str, name: str, seen: Seen) -> str:
     return f'<path class="{kind}" data-from="{escape(up)}" data-to="{escape(name)}" d="{path}"/>'
 
 
-def _box(seen: Seen, place: Place) -> str:
+def _box(seen: TaskStatus, place: Place) -> str:
     x, y = place
     name = escape(seen.task.name)
-    words = STATES[seen.state][0] + (f" · {duration(seen.seconds)}" if seen.seconds is not None else "")
+    words = STATES[seen.state][0] + (f" · {format_duration(seen.seconds)}" if seen.seconds is not None else "")
     return (
         f'<g class="task" tabindex="0" data-task="{name}" style="--c: var(--{seen.state})" '
         f'transform="translate({x} {y})"><title>{escape(seen.task.doc)}</title>'
@@ -161,13 +161,13 @@ def _box(seen: Seen, place: Place) -> str:
     )
 
 
-def _details(seen: Seen) -> str:
+def _details(seen: TaskStatus) -> str:
     lines = [f"{seen.task.name}: {seen.task.doc}", f"{STATES[seen.state][0]}"]
     if seen.running:
-        lines[-1] += f", in process {seen.running.pid}, since {moment(seen.running.since)}"
+        lines[-1] += f", in process {seen.running.pid}, since {iso_time(seen.running.since)}"
     if seen.digest:
-        lines.append(f"result {seen.digest}, {moment(seen.finished)}, took {duration(seen.seconds)}")
+        lines.append(f"result {seen.digest}, {iso_time(seen.finished)}, took {format_duration(seen.seconds)}")
     for reason in seen.decision.reasons:
-        old = "not there" if reason.old is None else short(reason.old)
-        lines.append(f"{reason.input}: {old} → {'gone' if reason.new is None else short(reason.new)}")
+        old = "not there" if reason.old is None else shorten_hashes(reason.old)
+        lines.append(f"{reason.input}: {old} → {'gone' if reason.new is None else shorten_hashes(reason.new)}")
     return "\n".join(lines)

@@ -2,13 +2,13 @@
 
 from msgspec.structs import asdict
 
-from pipeline.commands.base import Looking, Options, none_of, say
+from pipeline.commands.base import GraphCommand, Options, refuse_words, print_json
 from pipeline.commands.survey import SCHEMA
 from pipeline.core.errors import Exit
 from pipeline.host import needs as host
 
 
-class Host(Looking):
+class Host(GraphCommand):
     """doit's plugin command `host`."""
 
     name = "host"
@@ -18,10 +18,10 @@ class Host(Looking):
 
     def execute(self, opt_values: Options, pos_args: list[str]) -> int:
         """Print the table; returns the exit code."""
-        none_of(pos_args, self.name)
+        refuse_words(pos_args, self.name)
         needs = host.look()
         if opt_values["json"]:
-            say({"schema": SCHEMA, "needs": [asdict(need) for need in needs]})
+            print_json({"schema": SCHEMA, "needs": [asdict(need) for need in needs]})
         else:
             print(host.report(needs))
         return Exit.OK if all(need.ok for need in needs) else Exit.HOST

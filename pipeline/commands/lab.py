@@ -3,11 +3,11 @@
 import shlex
 from typing import Any, ClassVar
 
-from pipeline.commands.base import JSON, Looking, Options, say
-from pipeline.commands.clusters import chosen, root
+from pipeline.commands.base import JSON, GraphCommand, Options, print_json
+from pipeline.commands.clusters import check_word_count, checkout_root
 from pipeline.commands.progress import Shown
 from pipeline.commands.survey import SCHEMA
-from pipeline.commands.text import table
+from pipeline.commands.text import format_table
 from pipeline.core.errors import ConfigError, Exit
 from pipeline.core.suggest import nearest
 from pipeline.graph.task import Json
@@ -18,7 +18,7 @@ COLUMNS = ("name", "address", "endpoint", "store", "engine", "state")
 OPTIONS = {"up": ("store", "machines"), "down": (), "ps": ("json",)}
 
 
-class Lab(Looking):
+class Lab(GraphCommand):
     """doit's plugin command `lab`."""
 
     name = "lab"
@@ -42,7 +42,7 @@ class Lab(Looking):
 
     def execute(self, opt_values: Options, pos_args: list[str]) -> int:
         """Do it and say so; returns the exit code."""
-        words = chosen(pos_args, self.name, most=1)
+        words = check_word_count(pos_args, self.name, most=1)
         what = words[0] if words else ""
         if what not in OPTIONS:
             raise ConfigError(
@@ -58,7 +58,7 @@ class Lab(Looking):
 
 
 def _up(options: Options) -> int:
-    here, shown, said = root(), Shown(), str(options["machines"])
+    here, shown, said = checkout_root(), Shown(), str(options["machines"])
     if said and not (said.isascii() and said.isdigit() and 1 <= int(said) <= lab.MOST):
         raise ConfigError(
             f"--machines {said}: a lab has 1 to {lab.MOST} machines", hint="./doitw lab down takes it away"
@@ -74,15 +74,15 @@ def _up(options: Options) -> int:
 
 
 def _down() -> int:
-    removed = lab.down(root())
+    removed = lab.down(checkout_root())
     print("\n".join(f"removed {said}" for said in removed) if removed else "no lab is up")
     return Exit.OK
 
 
 def _ps(options: Options) -> int:
-    looks = lab.looks(root())
+    looks = lab.looks(checkout_root())
     if options["json"]:
-        say(as_json(looks, str(lab.folder_of_ssh(root())) if looks else ""))
+        print_json(as_json(looks, str(lab.folder_of_ssh(checkout_root())) if looks else ""))
     else:
         print("\n".join([*_table(looks), "", *_hints()]) if looks else "no lab is up")
     return Exit.OK if looks and all(look.engine for look in looks) else Exit.FAILED
@@ -100,11 +100,11 @@ def _row(look: Look) -> tuple[str, ...]:
 
 
 def _table(looks: tuple[Look, ...]) -> list[str]:
-    return table([COLUMNS, *map(_row, looks)])
+    return format_table([COLUMNS, *map(_row, looks)])
 
 
 def _hints() -> list[str]:
-    path = shlex.quote(str(lab.folder_of_ssh(root())))
+    path = shlex.quote(str(lab.folder_of_ssh(checkout_root())))
     return [
         f"the registry of pipeline.yaml is {machines.REGISTRY} there",
         f"for docker and ssh to find them: PATH={path}:$PATH",

@@ -7,23 +7,23 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pipeline.commands.base import JSON, Looking, Options, say
-from pipeline.commands.survey import SCHEMA, moment
-from pipeline.commands.text import age, size, table
+from pipeline.commands.base import JSON, GraphCommand, Options, print_json
+from pipeline.commands.survey import SCHEMA, iso_time
+from pipeline.commands.text import format_age, format_size, format_table
 from pipeline.core.errors import ConfigError, Exit, TandemError
 from pipeline.graph.graph import Graph
 from pipeline.graph.keys import folder_name
-from pipeline.graph.run.holders import holder
-from pipeline.graph.run.output import LATEST, clean
-from pipeline.graph.selection import resolve
+from pipeline.graph.run.holders import find_holder
+from pipeline.graph.run.output import LATEST, without_escapes
+from pipeline.graph.selection import select_tasks
 from pipeline.graph.task import Json
 
-EVERY = 0.1
-CALM = 5
+POLL_S = 0.1
+QUIET_LOOKS = 5
 """Looks without a new byte or a running task after which nothing more is expected."""
 
 
-class Log(Looking):
+class Log(GraphCommand):
     """doit's plugin command `log`."""
 
     name = "log"
@@ -45,14 +45,14 @@ class Log(Looking):
             raise ConfigError("doit log: whose log?", hint="doit log TASK")
         if options["follow"] and options["json"]:
             raise ConfigError("doit log: --json has an end, -f has none", hint="leave one of them out")
-        names = resolve(graph, words)
+        names = select_tasks(graph, words)
         if options["follow"] and len(names) > 1:
             raise ConfigError(f"doit log -f follows one task, and there are {len(names)}: {', '.join(names)}")
         logs = {name: _logs(graph, name) for name in names}
         if options["json"]:
-            say({"schema": SCHEMA, "logs": _jsons(logs, whole=not options["list"])})
+            print_json({"schema": SCHEMA, "logs": _jsons(logs, whole=not options["list"])})
         elif options["list"]:
-            print("\n".join(table([("TASK", "AGE", "SIZE", "LOG"), *(_row(n, f) for n in names for f in logs[n])])))
+            print("\n".join(format_table([("TASK", "AGE", "SIZE", "LOG"), *(_row(n, f) for n in names for f in logs[n])])))
         else:
             self._replay(graph, logs, follow=options["follow"])
         return Exit.OK
@@ -87,8 +87,8 @@ def _grow(graph: Graph, task: str, log: Path) -> Iterator[bytes]:
     """Whole lines of a log as they come, until nobody runs the task."""
     calm, rest = 0, b""
     with log.open("rb") as file:
-        while calm < CALM:
-            running = holder(graph, task)
+        while calm < QUIET_LOOKS:
+            running = find_holder(graph, task)
             chunk = file.read()
             calm = 0 if chunk or running else calm + 1
             whole, newline, rest = (rest + chunk).rpartition(b"\n")
@@ -96,7 +96,7 @@ def _grow(graph: Graph, task: str, log: Path) -> Iterator[bytes]:
                 yield whole + newline
                 sys.stdout.flush()
             if not chunk:
-                time.sleep(EVERY)
+                time.sleep(POLL_S)
     yield rest
 
 
@@ -107,18 +107,18 @@ def _write(chunk: bytes) -> None:
         return
     for line in chunk.decode("utf-8", "backslashreplace").splitlines(keepends=True):
         ending = "\n" if line.endswith("\n") else ""
-        sys.stdout.write(clean(line.rstrip("\r\n")) + ending)
+        sys.stdout.write(without_escapes(line.rstrip("\r\n")) + ending)
 
 
 def _row(task: str, log: Path) -> tuple[str, ...]:
     status = log.stat()
-    return task, age(time.time() - status.st_mtime), size(status.st_size), str(log)
+    return task, format_age(time.time() - status.st_mtime), format_size(status.st_size), str(log)
 
 
 def _json(task: str, log: Path, *, whole: bool) -> Json:
     status = log.stat()
     found: dict[str, Json] = {
-        "task": task, "log": str(log), "ended": moment(status.st_mtime), "bytes": status.st_size
+        "task": task, "log": str(log), "ended": iso_time(status.st_mtime), "bytes": status.st_size
     }  # fmt: skip
     if whole:
         found["lines"] = list[Json](log.read_text("utf-8", "backslashreplace").splitlines())

@@ -7,8 +7,8 @@ from queue import SimpleQueue
 from typing import Any, ClassVar
 
 from pipeline.cluster.nodes import ContainerState, read_output
-from pipeline.commands.base import Looking, Options
-from pipeline.commands.clusters import chosen, named, running
+from pipeline.commands.base import GraphCommand, Options
+from pipeline.commands.clusters import check_word_count, select_cluster, find_containers
 from pipeline.core.errors import ConfigError, Exit
 from pipeline.core.suggest import nearest
 from pipeline.host import engine
@@ -17,7 +17,7 @@ Place = tuple[str, ContainerState]
 """An endpoint, and a container there."""
 
 
-class Logs(Looking):
+class Logs(GraphCommand):
     """doit's plugin command `logs`."""
 
     name = "logs"
@@ -38,9 +38,9 @@ class Logs(Looking):
 
     def execute(self, opt_values: Options, pos_args: list[str]) -> int:
         """Print the logs; returns the exit code."""
-        meant = named(opt_values["cluster"] or None)
-        wanted = chosen(pos_args, self.name, most=1)
-        there = running(meant)
+        meant = select_cluster(opt_values["cluster"] or None)
+        wanted = check_word_count(pos_args, self.name, most=1)
+        there = find_containers(meant)
         known = {node.name for node in meant.nodes} | {found.node for _, found in there}
         for node in wanted:
             if node not in known:

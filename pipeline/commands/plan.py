@@ -2,20 +2,20 @@
 
 from collections.abc import Iterable
 
-from pipeline.commands.base import Looking, Options, coloured, say
-from pipeline.commands.survey import SCHEMA, Seen, reasons_json, running_json, survey
-from pipeline.commands.text import STATES, duration, short, table
+from pipeline.commands.base import GraphCommand, Options, wants_colour, print_json
+from pipeline.commands.survey import SCHEMA, TaskStatus, reasons_json, running_json, survey_tasks
+from pipeline.commands.text import STATES, format_duration, shorten_hashes, format_table
 from pipeline.core.errors import Exit
 from pipeline.graph.decide import UNKNOWN, State
 from pipeline.graph.graph import Graph
-from pipeline.graph.selection import resolve
+from pipeline.graph.selection import select_tasks
 from pipeline.graph.task import Json
 
 WORDS = {State.SKIP: "skip", State.RESTORE: "restore", State.RUN: "run", State.LATER: "not needed"}
 NOTHING = (State.SKIP, State.LATER)
 
 
-class Plan(Looking):
+class Plan(GraphCommand):
     """doit's plugin command `plan`."""
 
     name = "plan"
@@ -29,44 +29,44 @@ class Plan(Looking):
 
     def answer(self, graph: Graph, options: Options, words: list[str]) -> int:
         """Print one line a task, and the sum."""
-        found = list(survey(graph, resolve(graph, words)).values())
+        found = list(survey_tasks(graph, select_tasks(graph, words)).values())
         certain, possible = _sum(found, State.RUN), _sum(found, State.DEPENDS)
         if options["json"]:
             tasks: Json = [_json(seen) for seen in found]
-            say({"schema": SCHEMA, "tasks": tasks, "seconds": certain, "more_seconds_at_most": possible})
+            print_json({"schema": SCHEMA, "tasks": tasks, "seconds": certain, "more_seconds_at_most": possible})
             return Exit.OK
-        print("\n".join(table([_row(i, seen) for i, seen in enumerate(found, 1)])))
+        print("\n".join(format_table([_row(i, seen) for i, seen in enumerate(found, 1)])))
         print(_total(found, certain, possible))
         return Exit.OK
 
 
-def _row(i: int, seen: Seen) -> tuple[str, ...]:
+def _row(i: int, seen: TaskStatus) -> tuple[str, ...]:
     doing = seen.decision.state not in NOTHING
     word = _word(seen)
-    if coloured():
+    if wants_colour():
         word = f"\x1b[{STATES[seen.state][1]}m{word}\x1b[0m"
     usual = _usual(seen)
-    return f"{i:2}", seen.task.name, word, f"usually {duration(usual)}" if doing and usual else "", _why(seen)
+    return f"{i:2}", seen.task.name, word, f"usually {format_duration(usual)}" if doing and usual else "", _why(seen)
 
 
-def _usual(seen: Seen) -> float | None:
+def _usual(seen: TaskStatus) -> float | None:
     """What was measured are runs: an earlier result is there again sooner."""
     return None if seen.decision.state is State.RESTORE else seen.usual
 
 
-def _word(seen: Seen) -> str:
+def _word(seen: TaskStatus) -> str:
     if seen.running:
         return f"running in process {seen.running.pid}"
     state = seen.decision.state
     return f"depends on {', '.join(_on(seen))}" if state is State.DEPENDS else WORDS[state]
 
 
-def _on(seen: Seen) -> list[str]:
+def _on(seen: TaskStatus) -> list[str]:
     """The upstream tasks whose results decide, and are not known yet."""
     return [r.input.removeprefix("upstream:") for r in seen.decision.reasons if r.new == UNKNOWN]
 
 
-def _why(seen: Seen) -> str:
+def _why(seen: TaskStatus) -> str:
     """The first reason that is its own, in short."""
     if seen.decision.state in (State.SKIP, State.DEPENDS):
         return ""
@@ -74,22 +74,22 @@ def _why(seen: Seen) -> str:
     if not own:
         return ""
     said = own[0].input.partition(":")[0] in ("record", "world")
-    return (short(own[0].new or "") if said else own[0].input) + (f" and {len(own) - 1} more" if own[1:] else "")
+    return (shorten_hashes(own[0].new or "") if said else own[0].input) + (f" and {len(own) - 1} more" if own[1:] else "")
 
 
-def _sum(found: Iterable[Seen], state: State) -> float:
+def _sum(found: Iterable[TaskStatus], state: State) -> float:
     return round(sum(seen.usual or 0.0 for seen in found if seen.decision.state is state), 3)
 
 
-def _total(found: list[Seen], certain: float, possible: float) -> str:
+def _total(found: list[TaskStatus], certain: float, possible: float) -> str:
     counts = {state: sum(seen.decision.state is state for seen in found) for state in State}
     if sum(counts[state] for state in NOTHING) == len(found):
         return "nothing to do"
     never = sum(seen.decision.state in (State.RUN, State.DEPENDS) and seen.usual is None for seen in found)
     said = {
-        f"{counts[State.RUN]} to run" + (f", usually {duration(certain)} one after the other" if certain else ""): True,
+        f"{counts[State.RUN]} to run" + (f", usually {format_duration(certain)} one after the other" if certain else ""): True,
         f"{counts[State.RESTORE]} to restore": counts[State.RESTORE],
-        f"{counts[State.DEPENDS]} may follow" + (f", {duration(possible)} more" if possible else ""): counts[
+        f"{counts[State.DEPENDS]} may follow" + (f", {format_duration(possible)} more" if possible else ""): counts[
             State.DEPENDS
         ],
         f"{never} never ran here": never,
@@ -99,7 +99,7 @@ def _total(found: list[Seen], certain: float, possible: float) -> str:
     return "; ".join(text for text, wanted in said.items() if wanted)
 
 
-def _json(seen: Seen) -> Json:
+def _json(seen: TaskStatus) -> Json:
     return {
         "task": seen.task.name,
         "action": str(seen.decision.state),

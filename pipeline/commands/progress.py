@@ -3,9 +3,9 @@
 import sys
 import time
 
-from pipeline.graph.run.output import spell_progress
+from pipeline.graph.run.output import progress_text
 
-EVERY = 5  # seconds between two words of progress, where there is no terminal
+PROGRESS_INTERVAL_S = 5  # seconds between two words of progress, where there is no terminal
 
 
 class Shown:
@@ -23,12 +23,12 @@ class Shown:
 
     def progress(self, title: str, done: float, total: float | None, unit: str) -> None:
         """Draw it anew in a terminal; elsewhere say it from time to time."""
-        said = spell_progress(title, done, total, unit)
+        said = progress_text(title, done, total, unit)
         if self._live:
             sys.stderr.write(f"\r\x1b[K{said}")
             sys.stderr.flush()
             self._drawn = True
-        elif time.monotonic() - self._last > EVERY:
+        elif time.monotonic() - self._last > PROGRESS_INTERVAL_S:
             self._last = time.monotonic()
             self.line(said)
 

@@ -4,8 +4,8 @@ import sys
 from typing import Any
 
 from pipeline.cluster.nodes import ContainerState
-from pipeline.commands.base import Looking, Options, say
-from pipeline.commands.clusters import Meant, chosen, is_node, named, running, strays
+from pipeline.commands.base import GraphCommand, Options, print_json
+from pipeline.commands.clusters import ClusterSelection, check_word_count, is_node, select_cluster, find_containers, count_unknown_clusters
 from pipeline.commands.survey import SCHEMA
 from pipeline.core import http_client
 from pipeline.core.errors import Exit
@@ -16,7 +16,7 @@ Row = dict[str, Any]
 COLUMNS = ("node", "endpoint", "container", "state", "rank", "digest", "health")
 
 
-class Ps(Looking):
+class Ps(GraphCommand):
     """doit's plugin command `ps`."""
 
     name = "ps"
@@ -29,14 +29,14 @@ class Ps(Looking):
 
     def execute(self, opt_values: Options, pos_args: list[str]) -> int:
         """Print one row a node; returns the exit code."""
-        words = chosen(pos_args, self.name, most=1)
-        meant = named(next(iter(words), None))
+        words = check_word_count(pos_args, self.name, most=1)
+        meant = select_cluster(next(iter(words), None))
         rows = _rows(meant)
         if opt_values["json"]:
-            say(as_json(meant.name, rows))
+            print_json(as_json(meant.name, rows))
         else:
             print(_table(meant.name, rows))
-        for name, count in ({} if words else strays(meant)).items():
+        for name, count in ({} if words else count_unknown_clusters(meant)).items():
             said = f"note: pipeline.yaml has no cluster {name}, of which {count} containers are here; unless another "
             print(f"{said}checkout needs them: doit down {name}", file=sys.stderr)
         # What else has its name, as a reference that was killed, is no node of it.
@@ -45,8 +45,8 @@ class Ps(Looking):
         )
 
 
-def _rows(meant: Meant) -> list[Row]:
-    there = running(meant)
+def _rows(meant: ClusterSelection) -> list[Row]:
+    there = find_containers(meant)
     nodes = {found.node: row(endpoint, found) for endpoint, found in there if is_node(meant, found)}
     rows = [nodes.get(node.name, absent(node.name, node.endpoint)) for node in meant.nodes]
     shown = {(entry["endpoint"], entry["container"]) for entry in rows}

@@ -9,18 +9,18 @@ from typing import Any
 from doit import cmd_run
 from doit.control import TaskControl
 
-from pipeline.commands.failures import parsed, worded
+from pipeline.commands.failures import parse_words, exit_code_of
 from pipeline.core.errors import ConfigError, Exit, HostError
 from pipeline.core.locks import lock_timeout_s
 from pipeline.graph.graph import Graph
 from pipeline.graph.run.doit_adapter import graph_of
-from pipeline.graph.run.live import screen
+from pipeline.graph.run.live import make_screen
 from pipeline.graph.run.no_db import NoDB
 from pipeline.graph.run.outcome import Outcome, exit_code, write_report
 from pipeline.graph.run.output import Screen
 from pipeline.graph.run.runner import Runner
 from pipeline.graph.run.schedule import Schedule
-from pipeline.graph.selection import resolve
+from pipeline.graph.selection import select_tasks
 
 SIDE_BY_SIDE = 2
 
@@ -72,15 +72,15 @@ class Run(cmd_run.Run):  # type: ignore[misc]  # doit has no annotations
             return Exit.OK
 
         def act() -> int:
-            options, words = parsed(self, in_args)
+            options, words = parse_words(self, in_args)
             options.update(self.opt_vals)
             return self.execute(options, words)
 
-        return worded(act)
+        return exit_code_of(act)
 
     def execute(self, params: Any, args: Sequence[str]) -> int:
         """Read dodo.py and run; every failure is worded here, and its exit code returned."""
-        return worded(lambda: int(super(Run, self).execute(params, args)))
+        return exit_code_of(lambda: int(super(Run, self).execute(params, args)))
 
     def _execute(
         self,
@@ -96,9 +96,9 @@ class Run(cmd_run.Run):  # type: ignore[misc]  # doit has no annotations
         _check_environment()
         graph = graph_of(self.task_list)
         # A bare kind means its default, not every sub-task.
-        asked = resolve(graph, self.sel_tasks or (), commands=self.loader.cmd_names)
+        asked = select_tasks(graph, self.sel_tasks or (), commands=self.loader.cmd_names)
         control = self._control(asked, single=single)
-        shown = screen(verbosity=verbosity)
+        shown = make_screen(verbosity=verbosity)
         try:
             runner = Runner(graph, shown, asked=asked, always=always, side_by_side=num_process)
             schedule = Schedule(runner, shown, side_by_side=num_process, go_on=continue_)

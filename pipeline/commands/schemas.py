@@ -3,13 +3,13 @@
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pipeline.commands.base import Looking, Options, none_of
+from pipeline.commands.base import GraphCommand, Options, refuse_words
 from pipeline.core.errors import Exit, TandemError
 
 ROOT = Path(__file__).parents[2]
 
 
-class Schemas(Looking):
+class Schemas(GraphCommand):
     """doit's plugin command `schemas`."""
 
     name = "schemas"
@@ -27,7 +27,7 @@ class Schemas(Looking):
         from pipeline.config.loader import json_schemas
         from pipeline.core.files import write_whole
 
-        none_of(pos_args, "schemas")
+        refuse_words(pos_args, "schemas")
         texts = {ROOT / "schemas" / name: text for name, text in json_schemas().items()}
         old = [path for path, text in texts.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
         names = ", ".join(f"schemas/{path.name}" for path in old)

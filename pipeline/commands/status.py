@@ -2,16 +2,16 @@
 
 import time
 
-from pipeline.commands.base import Looking, Options, coloured, say
-from pipeline.commands.survey import SCHEMA, Seen, moment, running_json, survey
-from pipeline.commands.text import age, duration, state, table
+from pipeline.commands.base import GraphCommand, Options, wants_colour, print_json
+from pipeline.commands.survey import SCHEMA, TaskStatus, iso_time, running_json, survey_tasks
+from pipeline.commands.text import format_age, format_duration, state_text, format_table
 from pipeline.core.errors import Exit
 from pipeline.graph.graph import Graph
-from pipeline.graph.selection import resolve
+from pipeline.graph.selection import select_tasks
 from pipeline.graph.task import Json
 
 
-class Status(Looking):
+class Status(GraphCommand):
     """doit's plugin command `status`."""
 
     name = "status"
@@ -21,35 +21,35 @@ class Status(Looking):
 
     def answer(self, graph: Graph, options: Options, words: list[str]) -> int:
         """Print the table of these tasks, or of all."""
-        names = resolve(graph, words)
-        found = [seen for name, seen in survey(graph, names).items() if name in names or not names]
+        names = select_tasks(graph, words)
+        found = [seen for name, seen in survey_tasks(graph, names).items() if name in names or not names]
         if options["json"]:
-            say({"schema": SCHEMA, "tasks": [_json(seen) for seen in found]})
+            print_json({"schema": SCHEMA, "tasks": [_json(seen) for seen in found]})
         else:
             now = time.time()
             rows = [("TASK", "STATE", "DIGEST", "AGE", "TOOK"), *(_row(seen, now) for seen in found)]
-            print("\n".join(table(rows)))
+            print("\n".join(format_table(rows)))
         return Exit.OK
 
 
-def _row(seen: Seen, now: float) -> tuple[str, ...]:
+def _row(seen: TaskStatus, now: float) -> tuple[str, ...]:
     note = f"process {seen.running.pid}" if seen.running else ""
     return (
         seen.task.name,
-        state(seen.state, colour=coloured(), note=note),
+        state_text(seen.state, colour=wants_colour(), note=note),
         seen.digest[:12] if seen.digest else "-",
-        age(None if seen.finished is None else now - seen.finished),
-        duration(seen.seconds),
+        format_age(None if seen.finished is None else now - seen.finished),
+        format_duration(seen.seconds),
     )
 
 
-def _json(seen: Seen) -> Json:
+def _json(seen: TaskStatus) -> Json:
     return {
         "task": seen.task.name,
         "state": str(seen.decision.state),
         "running": running_json(seen.running),
         "digest": seen.digest,
-        "finished": moment(seen.finished),
+        "finished": iso_time(seen.finished),
         "seconds": seen.seconds,
         "outputs": seen.newest.outputs if seen.newest else None,
     }

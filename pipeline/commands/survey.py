@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from pipeline.core.locks import Holder
-from pipeline.graph.decide import Decision, Reason, look
+from pipeline.graph.decide import Decision, Reason, decide_all
 from pipeline.graph.graph import Graph
-from pipeline.graph.keys import canonical
+from pipeline.graph.keys import canonical_json
 from pipeline.graph.records import Record
-from pipeline.graph.run.holders import holder
-from pipeline.graph.run.runner import times
+from pipeline.graph.run.holders import find_holder
+from pipeline.graph.run.runner import past_runs
 from pipeline.graph.task import Json, Task
 
 SCHEMA = 1
@@ -18,7 +18,7 @@ SCHEMA = 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
+class TaskStatus:
     """One task as it is now. `finished` is in seconds since 1970, `seconds` the last duration, `usual` the median."""
 
     task: Task
@@ -44,19 +44,19 @@ class Seen:
         return self.decision.record or self.decision.compared
 
 
-def survey(graph: Graph, names: Iterable[str] = ()) -> dict[str, Seen]:
+def survey_tasks(graph: Graph, names: Iterable[str] = ()) -> dict[str, TaskStatus]:
     """These tasks (all, if none are named) and what is upstream, in the order of a run. Raises what look() raises."""
-    return {name: _seen(graph, decision) for name, decision in look(graph, names).items()}
+    return {name: _seen(graph, decision) for name, decision in decide_all(graph, names).items()}
 
 
-def _seen(graph: Graph, decision: Decision) -> Seen:
-    runs = [run for run in times(graph, decision.task) if isinstance(run.get("seconds"), (int, float))]
+def _seen(graph: Graph, decision: Decision) -> TaskStatus:
+    runs = [run for run in past_runs(graph, decision.task) if isinstance(run.get("seconds"), (int, float))]
     record = decision.record or decision.compared
     last = next((run for run in runs if record and run.get("fingerprint") == record.fingerprint), None)
-    return Seen(
+    return TaskStatus(
         task=graph.tasks[decision.task],
         decision=decision,
-        running=holder(graph, decision.task),
+        running=find_holder(graph, decision.task),
         finished=float(last.get("started", 0)) + float(last["seconds"]) if last else _written(graph, record),
         seconds=float(last["seconds"]) if last else None,
         usual=_median([float(run["seconds"]) for run in runs]),
@@ -78,7 +78,7 @@ def _written(graph: Graph, record: Record | None) -> float | None:
         return None
 
 
-def claims(seen: Seen) -> list[tuple[str, Json, str | None]]:
+def claim_states(seen: TaskStatus) -> list[tuple[str, Json, str | None]]:
     """What was asked of the world: kind, what, and why it does not hold (None: it holds).
 
     Nothing is asked about a result whose inputs are not today's.
@@ -88,7 +88,7 @@ def claims(seen: Seen) -> list[tuple[str, Json, str | None]]:
         return []
     broken = {(reason.input, reason.old): reason.new for reason in seen.decision.reasons}
     return [
-        (claim.kind, dict(claim.what), broken.get((f"world:{claim.kind}", canonical(dict(claim.what)))))
+        (claim.kind, dict(claim.what), broken.get((f"world:{claim.kind}", canonical_json(dict(claim.what)))))
         for claim in seen.task.world(record.outputs)
     ]
 
@@ -100,9 +100,9 @@ def reasons_json(reasons: Iterable[Reason]) -> Json:
 
 def running_json(found: Holder | None) -> Json:
     """Who runs a task for `--json`."""
-    return None if found is None else {"pid": found.pid, "since": moment(found.since)}
+    return None if found is None else {"pid": found.pid, "since": iso_time(found.since)}
 
 
-def moment(seconds: float | None) -> str | None:
+def iso_time(seconds: float | None) -> str | None:
     """A time as UTC in ISO 8601, to the second."""
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")

@@ -17,12 +17,12 @@ STATES: Mapping[str, tuple[str, str]] = {
 """For each state of a task its words, and its colour in a terminal (ANSI)."""
 
 
-def short(text: str) -> str:
+def shorten_hashes(text: str) -> str:
     """A text with every long hash in it cut to twelve digits."""
     return HASH.sub(r"\1…", text)
 
 
-def duration(seconds: float | None) -> str:
+def format_duration(seconds: float | None) -> str:
     """`0.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`; a dash if it is not known."""
     if seconds is None:
         return "-"
@@ -36,7 +36,7 @@ def duration(seconds: float | None) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
-def age(seconds: float | None) -> str:
+def format_age(seconds: float | None) -> str:
     """How long ago, in its largest unit: `12 s`, `5 min`, `3 h`, `4 d`; a dash if it is not known."""
     if seconds is None:
         return "-"
@@ -46,7 +46,7 @@ def age(seconds: float | None) -> str:
     return f"{max(0.0, seconds):.0f} s"
 
 
-def size(count: float) -> str:
+def format_size(count: float) -> str:
     """Bytes in decimal units: `0 B`, `1.5 MB`."""
     if count < 1000:
         return f"{count:.0f} B"
@@ -67,14 +67,14 @@ def ascii_only(text: str) -> str:
     return text.translate({ord("└"): "`", ord("├"): "|", ord("│"): "|", ord("─"): "-"})
 
 
-def state(name: str, *, colour: bool = False, note: str = "") -> str:
+def state_text(name: str, *, colour: bool = False, note: str = "") -> str:
     """A state in words."""
     words, ansi = STATES[name]
     words += f" ({note})" if note else ""
     return f"\x1b[{ansi}m{words}\x1b[0m" if colour else words
 
 
-def table(rows: Sequence[Sequence[str]]) -> list[str]:
+def format_table(rows: Sequence[Sequence[str]]) -> list[str]:
     """Rows as aligned lines; colours take no room."""
     widths = [max((_width(cell) for cell in column), default=0) for column in zip(*rows, strict=True)]
     return [
@@ -83,7 +83,7 @@ def table(rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def tree(graph: Graph, names: Sequence[str], label: Callable[[str], str]) -> Iterator[str]:
+def format_tree(graph: Graph, names: Sequence[str], label: Callable[[str], str]) -> Iterator[str]:
     """The graph from its ends back to its beginnings: below each task what it waits for.
 
     What hangs below a task is shown once. `names` are the tasks to show, with everything that they wait for among them.

@@ -3,16 +3,16 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from pipeline.commands.base import Looking, Options, say
-from pipeline.commands.survey import SCHEMA, Seen, claims, reasons_json, running_json, survey
-from pipeline.commands.text import counted, duration, short, table
+from pipeline.commands.base import GraphCommand, Options, print_json
+from pipeline.commands.survey import SCHEMA, TaskStatus, claim_states, reasons_json, running_json, survey_tasks
+from pipeline.commands.text import counted, format_duration, shorten_hashes, format_table
 from pipeline.core.errors import Exit
 from pipeline.graph.decide import Reason, State
 from pipeline.graph.graph import Graph
-from pipeline.graph.selection import resolve
+from pipeline.graph.selection import select_tasks
 from pipeline.graph.task import Json
 
-FEW = 8
+MAX_LISTED = 8
 VERDICTS = {
     State.SKIP: "is up to date",
     State.RESTORE: "would be restored from an earlier result",
@@ -25,7 +25,7 @@ KINDS = {
 }  # fmt: skip
 
 
-class Why(Looking):
+class Why(GraphCommand):
     """doit's plugin command `why`."""
 
     name = "why"
@@ -35,12 +35,12 @@ class Why(Looking):
 
     def answer(self, graph: Graph, options: Options, words: list[str]) -> int:
         """Print the tasks asked about, then everything upstream of them that is not up to date."""
-        names = resolve(graph, words)
-        found = survey(graph, names)
+        names = select_tasks(graph, words)
+        found = survey_tasks(graph, names)
         asked = {name: seen for name, seen in found.items() if name in names or not names}
         rest = {n: s for n, s in found.items() if n not in asked and s.decision.state is not State.SKIP}
         if options["json"]:
-            say(
+            print_json(
                 {"schema": SCHEMA, "tasks": [_json(seen, asked=name in asked) for name, seen in (asked | rest).items()]}
             )
         else:
@@ -51,7 +51,7 @@ class Why(Looking):
         return Exit.OK
 
 
-def _json(seen: Seen, *, asked: bool) -> Json:
+def _json(seen: TaskStatus, *, asked: bool) -> Json:
     decision = seen.decision
     return {
         "task": decision.task,
@@ -62,16 +62,16 @@ def _json(seen: Seen, *, asked: bool) -> Json:
         "compared": decision.compared.fingerprint if decision.compared else None,
         "reasons": reasons_json(decision.reasons),
         "inputs": dict(decision.inputs),
-        "claims": [{"kind": kind, "what": what, "broken": why} for kind, what, why in claims(seen)],
+        "claims": [{"kind": kind, "what": what, "broken": why} for kind, what, why in claim_states(seen)],
     }
 
 
-def _text(name: str, seen: Seen, where: str) -> Iterator[str]:
+def _text(name: str, seen: TaskStatus, where: str) -> Iterator[str]:
     decision = seen.decision
     yield f"{name}{where} {VERDICTS[decision.state]}" + (":" if decision.reasons else "")
     if seen.running:
         yield f"  it is running now, in process {seen.running.pid}"
-    yield from (f"  {line}" for line in table([_row(reason) for reason in _told(decision.reasons)]))
+    yield from (f"  {line}" for line in format_table([_row(reason) for reason in _told(decision.reasons)]))
     if decision.state is State.SKIP:
         yield from _compared(seen)
 
@@ -86,29 +86,29 @@ def _told(reasons: tuple[Reason, ...]) -> list[Reason]:
 def _row(reason: Reason) -> tuple[str, str]:
     if reason.input == "record" and reason.old is None:
         return reason.input, reason.new or ""
-    old = "not there" if reason.old is None else short(reason.old)
-    return reason.input, f"{old} → {'gone' if reason.new is None else short(reason.new)}"
+    old = "not there" if reason.old is None else shorten_hashes(reason.old)
+    return reason.input, f"{old} → {'gone' if reason.new is None else shorten_hashes(reason.new)}"
 
 
-def _compared(seen: Seen) -> Iterator[str]:
+def _compared(seen: TaskStatus) -> Iterator[str]:
     """For a skip: all inputs but long lists of files and modules, and every claim."""
     decision = seen.decision
     if decision.record:
-        took = f", took {duration(seen.seconds)}" if seen.seconds is not None else ""
+        took = f", took {format_duration(seen.seconds)}" if seen.seconds is not None else ""
         yield f"  result {decision.record.digest[:12]}… of fingerprint {decision.record.fingerprint[:12]}…{took}"
     kinds = Counter(key.partition(":")[0] for key in decision.inputs)
     counts = ", ".join(counted(count, KINDS.get(kind, kind)) for kind, count in kinds.items())
     whole = counted(len(decision.inputs), "input is as it was", "inputs are as they were")
     yield f"  {whole}: {counts or 'it has none'}"
-    yield from (f"    {line}" for line in table(list(_listed(decision.inputs, kinds))))
-    for kind, what, _ in claims(seen):
-        yield f"  the world holds: {kind} {short(_plain(what))}"
+    yield from (f"    {line}" for line in format_table(list(_listed(decision.inputs, kinds))))
+    for kind, what, _ in claim_states(seen):
+        yield f"  the world holds: {kind} {shorten_hashes(_plain(what))}"
 
 
 def _listed(inputs: Mapping[str, str], kinds: Mapping[str, int]) -> Iterator[tuple[str, str]]:
     for key, value in sorted(inputs.items()):
-        if kinds[key.partition(":")[0]] <= FEW:
-            yield key, short(value)
+        if kinds[key.partition(":")[0]] <= MAX_LISTED:
+            yield key, shorten_hashes(value)
 
 
 def _plain(what: Json) -> str:

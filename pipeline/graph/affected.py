@@ -11,18 +11,18 @@ from pathlib import Path
 from pipeline.core.errors import ConfigError, HostError, TandemError
 from pipeline.core.procs import SEALED, ProgramError, capture
 from pipeline.graph.code_hash import modules
-from pipeline.graph.decide import changed as differences
-from pipeline.graph.fingerprint import Values, values
+from pipeline.graph.decide import changed_inputs as differences
+from pipeline.graph.fingerprint import Values, input_values
 from pipeline.graph.globs import expand
 from pipeline.graph.graph import Graph
 from pipeline.graph.task import Inputs, Json
 
 QUIET = {"GIT_OPTIONAL_LOCKS": "0"}
-HEARS = (*SEALED, "HOME", "XDG_CONFIG_HOME")  # whose checkouts git may read is said there
+GIT_HEARS = (*SEALED, "HOME", "XDG_CONFIG_HOME")  # whose checkouts git may read is said there
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
+class Changes:
     """What differs between a commit and the working tree; `gone` are the paths that are not there any more."""
 
     base: str
@@ -32,7 +32,7 @@ class Change:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Touched:
+class TouchedTask:
     """A task, what of its inputs and committed results changed, and the touched tasks upstream of it."""
 
     task: str
@@ -40,7 +40,7 @@ class Touched:
     upstream: tuple[str, ...]
 
 
-def change(root: Path, base: str) -> Change:
+def changes_since(root: Path, base: str) -> Changes:
     """What was changed since `base` and this branch parted: commits, the index, the working tree and new files.
 
     Raises ConfigError for a revision that is not there, HostError where there is no git or no repository.
@@ -67,13 +67,13 @@ def change(root: Path, base: str) -> Change:
     new = _git(root, "ls-files", "--others", "--exclude-standard", "-z")
     paths = sorted({path for path in (listed + new).split("\0") if path})
     gone = tuple(path for path in paths if not os.path.lexists(root / path))
-    return Change(base=base, commit=commit, paths=tuple(paths), gone=gone)
+    return Changes(base=base, commit=commit, paths=tuple(paths), gone=gone)
 
 
-def affected(graph: Graph, since: Change) -> list[Touched]:
+def touched_tasks(graph: Graph, since: Changes) -> list[TouchedTask]:
     """The tasks that the change touches, and all downstream of them, in the order of a run. Raises TandemError."""
     before = _parameters_before(graph, since)
-    found: dict[str, Touched] = {}
+    found: dict[str, TouchedTask] = {}
     with _ghosts(since) as ghosts:
         for name in graph.order():
             task = graph.tasks[name]
@@ -81,12 +81,12 @@ def affected(graph: Graph, since: Change) -> list[Touched]:
             inputs = [*_inputs(graph, task.inputs, since, ghosts), *results, *before(name)]
             upstream = tuple(need for need in task.needs if need in found)
             if inputs or upstream:
-                found[name] = Touched(task=name, inputs=tuple(dict.fromkeys(inputs)), upstream=upstream)
+                found[name] = TouchedTask(task=name, inputs=tuple(dict.fromkeys(inputs)), upstream=upstream)
     return list(found.values())
 
 
 @contextmanager
-def _ghosts(since: Change) -> Iterator[Path | None]:
+def _ghosts(since: Changes) -> Iterator[Path | None]:
     """A folder with an empty file for each path that is gone, so that patterns can be tried on them."""
     if not since.gone:
         yield None
@@ -99,7 +99,7 @@ def _ghosts(since: Change) -> Iterator[Path | None]:
         yield Path(folder)
 
 
-def _inputs(graph: Graph, inputs: Inputs, since: Change, ghosts: Path | None) -> Iterator[str]:
+def _inputs(graph: Graph, inputs: Inputs, since: Changes, ghosts: Path | None) -> Iterator[str]:
     """The declared files and modules among the changed paths."""
     changed = set(since.paths)
     for path in _files(graph.root, inputs.files, ghosts):
@@ -125,7 +125,7 @@ def _files(root: Path, patterns: tuple[str, ...], ghosts: Path | None) -> Iterat
         yield from (path for path, status in expand(os.fspath(ghosts), patterns).items() if status)
 
 
-def _parameters_before(graph: Graph, since: Change) -> Callable[[str], list[str]]:
+def _parameters_before(graph: Graph, since: Changes) -> Callable[[str], list[str]]:
     """A function that names the parameters of a task that the change changed."""
     how = graph.configuration
     if how is None or not any(_below(path, how.paths) for path in since.paths):
@@ -147,10 +147,10 @@ def _parameters(graph: Graph, name: str) -> Values:
     if task is None:
         return {}
     # A task without parameters differs from none, too.
-    return {f"task:{name}": "there", **values(Inputs(params=task.inputs.params), graph.around)}
+    return {f"task:{name}": "there", **input_values(Inputs(params=task.inputs.params), graph.surroundings)}
 
 
-def _check_out(root: Path, since: Change, paths: tuple[str, ...], folder: Path) -> Path:
+def _check_out(root: Path, since: Changes, paths: tuple[str, ...], folder: Path) -> Path:
     """A root with the configuration of that commit, and with what git ignores as it is now: no commit has it."""
     to = folder / "tree" / _git(root, "rev-parse", "--show-prefix").strip()
     to.mkdir(parents=True)
@@ -170,15 +170,15 @@ def _below(path: str, folders: tuple[str, ...]) -> bool:
 
 
 def _git(root: Path, *words: str, env: Mapping[str, str] | None = None, stdin: str | None = None) -> str:
-    return capture(["git", "-C", os.fspath(root), *words], hears=HEARS, env={**QUIET, **(env or {})}, stdin=stdin)
+    return capture(["git", "-C", os.fspath(root), *words], hears=GIT_HEARS, env={**QUIET, **(env or {})}, stdin=stdin)
 
 
-def touched_json(found: list[Touched]) -> Json:
+def touched_json(found: list[TouchedTask]) -> Json:
     """For `--json`."""
     return [{"task": one.task, "inputs": list[Json](one.inputs), "upstream": list[Json](one.upstream)} for one in found]
 
 
-def counts(since: Change, found: list[Touched]) -> Mapping[str, int]:
+def count_touched(since: Changes, found: list[TouchedTask]) -> Mapping[str, int]:
     """How many files changed, how many tasks that touches itself, and how many follow."""
     direct = sum(bool(one.inputs) for one in found)
     return {"files": len(since.paths), "touched": direct, "downstream": len(found) - direct}

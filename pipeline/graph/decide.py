@@ -8,9 +8,9 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pipeline.graph.fingerprint import Values, fingerprint, upstream, values
+from pipeline.graph.fingerprint import Values, fingerprint, upstream_values, input_values
 from pipeline.graph.graph import Graph
-from pipeline.graph.keys import canonical
+from pipeline.graph.keys import canonical_json
 from pipeline.graph.records import Record
 from pipeline.graph.task import MALFORMED, Outputs, Task
 from pipeline.graph.world import NEVER
@@ -39,7 +39,7 @@ class Reason(Struct, frozen=True, kw_only=True):
     new: str | None
 
     @property
-    def said(self) -> str:
+    def text(self) -> str:
         """For people, hashes shortened: `file:dodo.py: 644 1f0c3a… → 755 1f0c3a…`."""
         old, new = (HASH.sub(r"\1…", text) if text else "nothing" for text in (self.old, self.new))
         return f"{self.input}: {new if self.old is None else f'{old} → {new}'}"
@@ -65,7 +65,7 @@ class Decision(Struct, frozen=True, kw_only=True):
         return self.record.outputs if self.record else None
 
 
-def look(graph: Graph, names: Iterable[str] = ()) -> dict[str, Decision]:
+def decide_all(graph: Graph, names: Iterable[str] = ()) -> dict[str, Decision]:
     """What these tasks (all, if none are named) and everything upstream would do, in the order of a run.
 
     Raises ConfigError for an unknown task or a wrong declaration, TandemError for an unreadable input.
@@ -73,7 +73,7 @@ def look(graph: Graph, names: Iterable[str] = ()) -> dict[str, Decision]:
     asked = tuple(names)
     decisions: dict[str, Decision] = {}
     order = graph.order(asked)
-    ask_ahead(graph, order)
+    prefetch_claims(graph, order)
     for name in order:
         results = {need: decisions[need].outputs for need in graph.tasks[name].needs}
         decisions[name] = decide(graph, graph.tasks[name], results, asked=name in asked)
@@ -85,7 +85,7 @@ def look(graph: Graph, names: Iterable[str] = ()) -> dict[str, Decision]:
     return decisions
 
 
-def ask_ahead(graph: Graph, names: Iterable[str]) -> None:
+def prefetch_claims(graph: Graph, names: Iterable[str]) -> None:
     """Begin to ask the world about the tasks' newest results, which are most likely the ones to be looked at.
 
     The last tasks' first: services take longest to answer.
@@ -94,7 +94,7 @@ def ask_ahead(graph: Graph, names: Iterable[str]) -> None:
         # Another version of the stage may have recorded other things; whatever is wrong shows when it is looked at.
         with suppress(Exception):
             if latest := graph.records.latest(name):
-                graph.world.ahead(graph.tasks[name].world(latest.outputs))
+                graph.world.prefetch(graph.tasks[name].world(latest.outputs))
 
 
 def decide(graph: Graph, task: Task, results: Mapping[str, Outputs | None], *, asked: bool) -> Decision:
@@ -102,7 +102,7 @@ def decide(graph: Graph, task: Task, results: Mapping[str, Outputs | None], *, a
 
     A lazy task that is `asked` for, by name or by a task that has to run, is like any other. Raises what look() raises.
     """
-    inputs = values(task.inputs, graph.around) | upstream({n: out for n, out in results.items() if out is not None})
+    inputs = input_values(task.inputs, graph.surroundings) | upstream_values({n: out for n, out in results.items() if out is not None})
     unknown = [name for name in task.needs if results[name] is None]
     if unknown:
         return _depending(graph, task, inputs, unknown)
@@ -137,7 +137,7 @@ def _sound(graph: Graph, task: Task, record: Record | None) -> Record | None:
             task.world(record.outputs)
     except MALFORMED as error:
         assert record
-        graph.records.refuse(record, error)
+        graph.records.set_aside(record, error)
         return None
     return record
 
@@ -145,12 +145,12 @@ def _sound(graph: Graph, task: Task, record: Record | None) -> Record | None:
 def broken_claims(graph: Graph, task: Task, outputs: Outputs) -> tuple[Reason, ...]:
     """What the world no longer holds of a result."""
     return tuple(
-        Reason(input=f"world:{claim.kind}", old=canonical(dict(claim.what)), new=why)
+        Reason(input=f"world:{claim.kind}", old=canonical_json(dict(claim.what)), new=why)
         for claim, why in graph.world.broken(task.world(outputs))
     )
 
 
-def changed(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[Reason, ...]:
+def changed_inputs(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[Reason, ...]:
     """The inputs that differ, by key."""
     keys = sorted(old.keys() | new.keys())
     return tuple(Reason(input=k, old=old.get(k), new=new.get(k)) for k in keys if old.get(k) != new.get(k))
@@ -172,7 +172,7 @@ def _good_again(task: Task) -> State:
 def _differences(compared: Record | None, inputs: Values) -> tuple[Reason, ...]:
     if compared is None:
         return (Reason(input="record", old=None, new="there is no result yet"),)
-    return changed(compared.inputs, inputs) or (
+    return changed_inputs(compared.inputs, inputs) or (
         Reason(input="record", old=compared.fingerprint, new="this version of Tandem spells fingerprints differently"),
     )
 
@@ -186,11 +186,11 @@ def _depending(graph: Graph, task: Task, inputs: Values, unknown: list[str]) -> 
 
     latest = graph.records.latest(task.name)
     possible = (latest is not None and rest(latest) == inputs) or any(
-        rest(record) == inputs for record in graph.records.every(task.name)
+        rest(record) == inputs for record in graph.records.all_of(task.name)
     )
     old = latest.inputs if latest else {}
     waiting = tuple(Reason(input=key, old=old.get(key), new=UNKNOWN) for key in sorted(open_keys))
-    others = changed(rest(latest), inputs) if latest else _differences(None, inputs)
+    others = changed_inputs(rest(latest), inputs) if latest else _differences(None, inputs)
     return Decision(
         task=task.name,
         state=State.DEPENDS if possible else State.RUN,

@@ -20,14 +20,14 @@ from msgspec import Struct
 from pipeline.core.errors import TandemError
 from pipeline.graph.code_hash import modules
 from pipeline.graph.globs import expand, is_pattern
-from pipeline.graph.keys import canonical
+from pipeline.graph.keys import canonical_json
 from pipeline.graph.stat_cache import StatCache, is_executable
 from pipeline.graph.task import Inputs, Json, Outputs
 from pipeline.graph.tools import Tools
 
 SCHEMA = 1
 """Counts up when a spelling below changes: everything runs once more, and `why` says why."""
-SHOWN = 120
+VERBATIM_CHARACTERS = 120
 PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 
 Values = dict[str, str]
@@ -41,7 +41,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     cache: StatCache
 
 
-def values(inputs: Inputs, around: Surroundings) -> Values:
+def input_values(inputs: Inputs, around: Surroundings) -> Values:
     """What each declared input is at this moment, by key; order and location of the checkout do not show.
 
     Raises ConfigError for a wrong declaration, TandemError for a file that cannot be read.
@@ -50,23 +50,23 @@ def values(inputs: Inputs, around: Surroundings) -> Values:
     found.update(_files(inputs.files, around))
     found.update(_params("", inputs.params))
     found.update({f"tool:{name}": around.tools.identity(name) for name in inputs.tools})
-    found.update(code(inputs.code, around))
+    found.update(code_values(inputs.code, around))
     return found
 
 
-def upstream(outputs: Mapping[str, Outputs]) -> Values:
+def upstream_values(outputs: Mapping[str, Outputs]) -> Values:
     """The inputs that other tasks' results are: by what came out, not by what went in."""
     return {f"upstream:{task}": result_digest(result) for task, result in outputs.items()}
 
 
 def result_digest(outputs: Outputs) -> str:
     """The identity of a result."""
-    return _sha256(canonical(outputs))
+    return _sha256(canonical_json(outputs))
 
 
 def fingerprint(task: str, found: Mapping[str, str]) -> str:
     """One hash over a task's name and all its inputs, in hex."""
-    return _sha256(f"tandem fingerprint {SCHEMA}\n{canonical([task, {**found}])}")
+    return _sha256(f"tandem fingerprint {SCHEMA}\n{canonical_json([task, {**found}])}")
 
 
 def _files(patterns: tuple[str, ...], around: Surroundings) -> Iterator[tuple[str, str]]:
@@ -107,15 +107,15 @@ def _params(where: str, params: Mapping[str, Json]) -> Iterator[tuple[str, str]]
         if isinstance(value, Mapping) and value:
             yield from _params(name + ".", value)
         else:
-            yield f"param:{name}", _short(canonical(value))
+            yield f"param:{name}", _short(canonical_json(value))
 
 
 def _name(key: str) -> str:
     """A key with a dot of its own is quoted, so that no two parameters share a spelling."""
-    return key if PLAIN.fullmatch(key) else canonical(key)
+    return key if PLAIN.fullmatch(key) else canonical_json(key)
 
 
-def code(names: Iterable[str], around: Surroundings) -> Iterator[tuple[str, str]]:
+def code_values(names: Iterable[str], around: Surroundings) -> Iterator[tuple[str, str]]:
     """What modules and functions say now, by key. Raises ConfigError for what is not Python, TandemError."""
     try:
         for name, value in modules(around.root, names, around.cache).items():
@@ -125,7 +125,7 @@ def code(names: Iterable[str], around: Surroundings) -> Iterator[tuple[str, str]
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= SHOWN else f"sha256 {_sha256(text)}"
+    return text if len(text) <= VERBATIM_CHARACTERS else f"sha256 {_sha256(text)}"
 
 
 def _sha256(text: str) -> str:

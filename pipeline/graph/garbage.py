@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 
 from pipeline.core.files import not_writable
-from pipeline.graph.decide import Decision, look
+from pipeline.graph.decide import Decision, decide_all
 from pipeline.graph.graph import Graph
-from pipeline.graph.keys import canonical, folder_name
+from pipeline.graph.keys import canonical_json, folder_name
 from pipeline.graph.records import LATEST, Record
 from pipeline.graph.task import MALFORMED
 
@@ -34,7 +34,7 @@ class Item:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kept:
+class KeptReferences:
     """What the kept records hold on to: paths that they claim, and every hash that they mention.
 
     `ours` are the hashes that any record of this checkout mentions, those that are about to go included; `going` are
@@ -55,20 +55,20 @@ class Kept:
         return not self.mentions(text) and any(found in self.ours for found in HASH.findall(text))
 
 
-def sort_out(graph: Graph, keep: int, busy: Container[str]) -> tuple[list[Item], Kept]:
+def find_garbage(graph: Graph, keep: int, busy: Container[str]) -> tuple[list[Item], KeptReferences]:
     """What can go, and what the records that stay hold on to.
 
     Of each task these stay: the newest `keep` results, the latest, the one that fits today's inputs, as many logs, and
     all that belongs to a task in `busy`. Artifacts are not among the items if any task is busy: nobody knows what it
     is about to claim. Raises what look() raises.
     """
-    decisions = look(graph)
+    decisions = decide_all(graph)
     stay: list[Record] = []
     going: set[tuple[str, str]] = set()
     items: list[Item] = []
     known = {folder_name(name): name for name in graph.tasks}
     for name, decision in decisions.items():
-        every = list(graph.records.every(name))
+        every = list(graph.records.all_of(name))
         staying = _staying(graph, decision, every, keep) if name not in busy else every
         stay += staying
         going |= {(name, record.fingerprint) for record in every if record not in staying}
@@ -79,7 +79,7 @@ def sort_out(graph: Graph, keep: int, busy: Container[str]) -> tuple[list[Item],
     for folder in ("records", "logs", "scratch"):
         for path in _below(graph.artifacts / folder):
             if path.name not in known:
-                items += one("results and logs of tasks that are no more", path)
+                items += item_at("results and logs of tasks that are no more", path)
     items += _all("damaged records", graph.artifacts / "aside")
     kept = replace(_kept(graph, stay), going=frozenset(going))
     if not any(name in busy for name in graph.tasks):
@@ -104,7 +104,7 @@ def _written(graph: Graph, record: Record) -> int:
 def _records(graph: Graph, task: str, stay: set[str]) -> Iterator[Item]:
     for path in _below(graph.records.path(task, "").parent):
         if path.suffix == ".json" and path.stem not in stay:
-            yield from one("old records", path)
+            yield from item_at("old records", path)
 
 
 def _logs(folder: Path, keep: int) -> Iterator[Item]:
@@ -113,29 +113,29 @@ def _logs(folder: Path, keep: int) -> Iterator[Item]:
     # Their names are times.
     for path in sorted(folder.glob("*.log"), reverse=True)[keep:]:
         if path.name != last:
-            yield from one("old logs", path)
+            yield from item_at("old logs", path)
 
 
-def _artifacts(graph: Graph, kept: Kept) -> Iterator[Item]:
+def _artifacts(graph: Graph, kept: KeptReferences) -> Iterator[Item]:
     for folder in CONTENT_ADDRESSED:
         for path in _below(graph.artifacts / folder):
             claimed = any(claim == path or path in claim.parents for claim in kept.paths)
             if not claimed and not kept.mentions(path.name):
-                yield from one("artifacts", path)
+                yield from item_at("artifacts", path)
 
 
-def _kept(graph: Graph, stay: list[Record]) -> Kept:
+def _kept(graph: Graph, stay: list[Record]) -> KeptReferences:
     paths: set[Path] = set()
     hashes: set[str] = set()
     for record in stay:
-        hashes.update(HASH.findall(canonical(record.outputs)))
+        hashes.update(HASH.findall(canonical_json(record.outputs)))
         # A record of another version may not have what today's code asks it for; its hashes still count.
         with suppress(*MALFORMED):
             for claim in graph.tasks[record.task].world(record.outputs):
-                hashes.update(HASH.findall(canonical(dict(claim.what))))
+                hashes.update(HASH.findall(canonical_json(dict(claim.what))))
                 if "path" in claim.what:
                     paths.add(graph.root / str(claim.what["path"]))
-    return Kept(paths=frozenset(paths), hashes=frozenset(hashes), ours=frozenset(_ours(graph)))
+    return KeptReferences(paths=frozenset(paths), hashes=frozenset(hashes), ours=frozenset(_ours(graph)))
 
 
 def _ours(graph: Graph) -> Iterator[str]:
@@ -148,10 +148,10 @@ def _ours(graph: Graph) -> Iterator[str]:
 
 def _all(kind: str, folder: Path) -> Iterator[Item]:
     for path in _below(folder):
-        yield from one(kind, path)
+        yield from item_at(kind, path)
 
 
-def one(kind: str, path: Path) -> Iterator[Item]:
+def item_at(kind: str, path: Path) -> Iterator[Item]:
     """A file or folder that can go; nothing if it is gone already."""
     # What another process removes meanwhile needs no removing.
     with suppress(FileNotFoundError):

@@ -12,7 +12,7 @@ from pipeline.graph.code_hash import PACKAGE
 from pipeline.graph.fingerprint import Surroundings
 from pipeline.graph.keys import folder_name
 from pipeline.graph.records import Records
-from pipeline.graph.sharing import Share
+from pipeline.graph.sharing import SharedRecords
 from pipeline.graph.stat_cache import StatCache
 from pipeline.graph.task import Outputs, Task
 from pipeline.graph.tools import Tools
@@ -38,13 +38,13 @@ class Graph:
         """The task that a bare kind means, as in "deploy" → "deploy:local"."""
         self.configuration: Configuration | None = None
         """Where the tasks' parameters come from; None if nowhere but dodo.py."""
-        self.share: Share | None = None
+        self.share: SharedRecords | None = None
         """Where checkouts share records; None if this one keeps its own."""
         self.results: dict[str, Outputs] = {}
         """What the tasks of this run came to; empty in a command that only looks."""
 
     @property
-    def around(self) -> Surroundings:
+    def surroundings(self) -> Surroundings:
         """What inputs are looked up in."""
         return Surroundings(root=self.root, tools=self.tools, cache=self.cache)
 

@@ -5,7 +5,7 @@ import json
 from pipeline.graph.task import Json
 
 
-def canonical(value: Json) -> str:
+def canonical_json(value: Json) -> str:
     """One spelling of a JSON value: keys sorted, no spaces, ASCII only."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 

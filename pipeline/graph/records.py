@@ -56,22 +56,22 @@ class Records:
         except OSError as error:
             raise HostError(f"{path}: cannot be read: {error.strerror}") from error
         try:
-            return understood(text, task, fingerprint)
+            return parse_record(text, task, fingerprint)
         except (ValueError, TypeError, KeyError) as error:
             self._damaged(path, error)
             return None
 
-    def refuse(self, record: Record, error: Exception) -> None:
+    def set_aside(self, record: Record, error: Exception) -> None:
         """Count a record as damaged whose outputs are none of its task's."""
         said = ValueError(f"its outputs are none of {record.task}: {error!r}")
         self._damaged(self.path(record.task, record.fingerprint), said)
 
     def write(self, record: Record) -> None:
         """Keep a record: whole or not at all, and on the disk before this returns. Raises HostError."""
-        write_whole(self.path(record.task, record.fingerprint), spelled(record))
-        self.use(record)
+        write_whole(self.path(record.task, record.fingerprint), record_text(record))
+        self.set_latest(record)
 
-    def use(self, record: Record) -> None:
+    def set_latest(self, record: Record) -> None:
         """Say that this is the task's newest result (`latest` beside the records). Raises HostError."""
         path = self.path(record.task, record.fingerprint)
         point(path.with_name(LATEST), path.name)
@@ -84,7 +84,7 @@ class Records:
             return None
         return self.read(task, name.stem)
 
-    def every(self, task: str) -> Iterator[Record]:
+    def all_of(self, task: str) -> Iterator[Record]:
         """All results of a task that are kept."""
         for path in sorted((self._folder / folder_name(task)).glob("*.json")):
             if record := self.read(task, path.stem):
@@ -104,7 +104,7 @@ class Records:
             self.notes.append(note)
 
 
-def spelled(record: Record) -> str:
+def record_text(record: Record) -> str:
     """A record as text."""
     value = {
         "schema": SCHEMA,
@@ -116,7 +116,7 @@ def spelled(record: Record) -> str:
     return json.dumps(value, indent=1, sort_keys=True) + "\n"
 
 
-def understood(text: bytes, task: str, fingerprint: str) -> Record:
+def parse_record(text: bytes, task: str, fingerprint: str) -> Record:
     """The record that this text must be. Raises ValueError, TypeError or KeyError if it is not."""
     try:
         found = json.loads(text)

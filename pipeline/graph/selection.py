@@ -8,7 +8,7 @@ from pipeline.graph.globs import is_pattern
 from pipeline.graph.graph import Graph
 
 
-def resolve(graph: Graph, words: Iterable[str], *, commands: Iterable[str] = ()) -> list[str]:
+def select_tasks(graph: Graph, words: Iterable[str], *, commands: Iterable[str] = ()) -> list[str]:
     """The tasks that words mean, each once, in the order in which they were named.
 
     A word is a task (`build:cpu`), a kind of task (`build`: the kind's default, or all of the kind if it has none), or

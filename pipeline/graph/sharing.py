@@ -6,11 +6,11 @@ from pipeline.core.errors import TandemError
 from pipeline.core.log import Log, announce
 from pipeline.core.procs import cancelled
 from pipeline.graph.fingerprint import fingerprint
-from pipeline.graph.records import Record, Records, spelled, understood
+from pipeline.graph.records import Record, Records, record_text, parse_record
 from pipeline.graph.task import MALFORMED, Task
 
 
-class Share(Protocol):
+class SharedRecords(Protocol):
     """Where records of several checkouts lie. A place that does not answer has nothing, and says so in the log."""
 
     def get(self, task: str, fingerprint: str, log: Log) -> bytes | None:
@@ -20,7 +20,7 @@ class Share(Protocol):
         """Keep a record's text for others, if this checkout may. Raises TandemError."""
 
 
-def take(share: Share | None, records: Records, task: Task, key: str | None, log: Log) -> bool:
+def adopt_shared(share: SharedRecords | None, records: Records, task: Task, key: str | None, log: Log) -> bool:
     """Whether a record that is not kept here was found elsewhere, and is kept now.
 
     Nothing is believed but its outputs, which are claims on the world, and looked at as any record's are. What is
@@ -43,12 +43,12 @@ def take(share: Share | None, records: Records, task: Task, key: str | None, log
     return True
 
 
-def give(share: Share | None, task: Task, record: Record, log: Log) -> None:
+def publish(share: SharedRecords | None, task: Task, record: Record, log: Log) -> None:
     """Keep a record of ours for others. That this fails must not undo the work: it is said in the log."""
     if share is None or not task.shared:
         return
     try:
-        share.put(record.task, record.fingerprint, spelled(record).encode(), log)
+        share.put(record.task, record.fingerprint, record_text(record).encode(), log)
     except TandemError as error:
         if cancelled():
             raise
@@ -58,7 +58,7 @@ def give(share: Share | None, task: Task, record: Record, log: Log) -> None:
 def _proved(text: bytes, task: Task, key: str) -> Record:
     """The record, if it is one of this task and its inputs are today's. Raises TandemError."""
     try:
-        record = understood(text, task.name, key)
+        record = parse_record(text, task.name, key)
         if fingerprint(task.name, record.inputs) != key:
             raise ValueError("its inputs do not come to its fingerprint")
         # Another version may have recorded other outputs than those that today's code asks for.

@@ -27,10 +27,10 @@ TICK_NS = 20_000_000
 """Timestamps come from a clock that the kernel moves on every 1 to 10 ms: two writes may share one."""
 COARSE_NS = 2_000_000_000
 """File systems that keep whole seconds (or, FAT, two)."""
-LARGE = 16 << 20
-CHUNK = 1 << 20
-TRIES = 5
-MANY = 50_000
+LARGE_BYTES = 16 << 20
+CHUNK_BYTES = 1 << 20
+MAX_READS = 5
+PRUNE_ENTRIES = 50_000
 
 Stat = list[int]
 Known = tuple[Stat, str]
@@ -77,7 +77,7 @@ class StatCache:
         """The sha256 of a file, read now. Raises OSError, Cancelled."""
         digest = hashlib.sha256()
         with open(name, "rb", buffering=0) as file:
-            while chunk := file.read(CHUNK):
+            while chunk := file.read(CHUNK_BYTES):
                 digest.update(chunk)
                 self.hashed_bytes += len(chunk)
                 if cancelled():
@@ -122,7 +122,7 @@ class StatCache:
         return known
 
     def _find(self, key: str, name: str, find: Callable[[str], str]) -> str:
-        for _ in range(TRIES):
+        for _ in range(MAX_READS):
             before = os.stat(name)
             start = self._settle(before)
             value = find(name)
@@ -140,7 +140,7 @@ class StatCache:
     def _settle(self, status: os.stat_result) -> int:
         """The time now; a large file's last tick is waited out first, so that its hash can be kept."""
         now = self._now()
-        if status.st_size >= LARGE and 0 <= now - status.st_ctime_ns <= TICK_NS and _grain(status) == TICK_NS:
+        if status.st_size >= LARGE_BYTES and 0 <= now - status.st_ctime_ns <= TICK_NS and _grain(status) == TICK_NS:
             time.sleep(TICK_NS / 1e9)
             now = self._now()
         return now
@@ -152,7 +152,7 @@ def _sum(text: bytes) -> str:
 
 def _there(known: dict[str, Known]) -> dict[str, Known]:
     """Without files that are gone, once there are many."""
-    if len(known) < MANY:
+    if len(known) < PRUNE_ENTRIES:
         return known
     return {key: value for key, value in known.items() if os.path.lexists(key[key.find(" /") + 1 :])}
 

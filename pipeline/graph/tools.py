@@ -45,7 +45,7 @@ class Tools:
             return MISSING
 
 
-def by_binary(program: str, arguments: Sequence[str], cache: StatCache) -> Callable[[], str]:
+def identity_of_program(program: str, arguments: Sequence[str], cache: StatCache) -> Callable[[], str]:
     """An identity from what a program prints, started only if its file changed since it was last asked."""
 
     def ask(path: str) -> str:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from pipeline.core.errors import ConfigError
-from pipeline.graph.keys import canonical
+from pipeline.graph.keys import canonical_json
 from pipeline.graph.stat_cache import StatCache
 from pipeline.graph.task import Claim
 
@@ -17,7 +17,7 @@ NEVER = "never"
 """A claim of this kind never holds: someone asked for the task to run again. It is not asked after the run."""
 ON_DISK = "file"
 NEAR = {ON_DISK, NEVER}
-FRESH = 2.0
+FRESH_S = 2.0
 """Seconds for which an answer that was asked for ahead may stand for one of now."""
 
 
@@ -40,7 +40,7 @@ class _Ahead(threading.Thread):
     def answer(self) -> list[str | None]:
         """What check() says, if that was asked for just now; nothing if it has to be asked again."""
         self.join()
-        return self._found if time.monotonic() - self._ended <= FRESH else []
+        return self._found if time.monotonic() - self._ended <= FRESH_S else []
 
 
 class World:
@@ -65,13 +65,13 @@ class World:
             raise ConfigError(f"claim of kind {claim.kind!r}: no such kind", hint=f"known: {sorted(self._checks)}")
         return self._checks[claim.kind](claim)
 
-    def ahead(self, claims: Iterable[Claim]) -> None:
+    def prefetch(self, claims: Iterable[Claim]) -> None:
         """Begin to ask other machines about claims that broken() will look at in a moment: as long answers serve."""
         for claim in claims:
             if claim.kind not in NEAR and claim.kind in self._checks and (key := _key(claim)) not in self._ahead:
                 self._ahead[key] = _Ahead(self._checks[claim.kind], claim)
 
-    def moved(self) -> None:
+    def discard_prefetched(self) -> None:
         """Something is about to be done: what was asked ahead of it says nothing about the time after it."""
         self._ahead.clear()
 
@@ -116,7 +116,7 @@ class World:
 
 
 def _key(claim: Claim) -> str:
-    return f"{claim.kind} {canonical(dict(claim.what))}"
+    return f"{claim.kind} {canonical_json(dict(claim.what))}"
 
 
 def _never(claim: Claim) -> str | None:

@@ -24,7 +24,7 @@ LARGEST = 4 << 20
 WITHIN = 10.0
 
 
-class Shelf:
+class RecordStore:
     """The records in one repository of a registry; written to only if `may_write`."""
 
     def __init__(self, address: str, repository: str, *, may_write: bool) -> None:

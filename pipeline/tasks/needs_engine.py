@@ -10,7 +10,7 @@ from pathlib import Path
 from pipeline.config import loader
 from pipeline.config.models import CombinedImage
 from pipeline.core.errors import TandemError
-from pipeline.graph.selection import resolve
+from pipeline.graph.selection import select_tasks
 from pipeline.tasks import project
 
 WITHOUT = ("lock", "base", "wheels", "model")
@@ -20,7 +20,7 @@ def engine_wanted(root: Path, words: Iterable[str]) -> bool:
     """Whether any of these tasks, or what they need, is more than downloads and files. Raises ConfigError."""
     loaded = loader.load_config(root)
     graph = project.graph(loaded)
-    for task in graph.order(resolve(graph, words)):
+    for task in graph.order(select_tasks(graph, words)):
         kind, _, name = task.partition(":")
         if kind not in WITHOUT or isinstance(loaded.images.get(name), CombinedImage):
             return True

@@ -11,7 +11,7 @@ from pipeline.core import platforms
 from pipeline.core.errors import HostError
 from pipeline.graph.graph import Configuration, Graph
 from pipeline.graph.task import Task
-from pipeline.graph.tools import by_binary
+from pipeline.graph.tools import identity_of_program
 from pipeline.host import engine, needs
 from pipeline.tasks import claims, clusters, images
 
@@ -35,7 +35,7 @@ def _filled(made: Graph, config: Config) -> Graph:
         from pipeline.registry import records
 
         may_write = target.records == "push"
-        made.share = records.Shelf(target.address, f"{target.repository}/records", may_write=may_write)
+        made.share = records.RecordStore(target.address, f"{target.repository}/records", may_write=may_write)
     default = config.pipeline.default
     for name, image in config.images.items():
         _add(made, images.tasks(config, name, image), name, default=config.cluster(default).image)
@@ -57,15 +57,15 @@ def _add(made: Graph, tasks: Iterable[Task], name: str, *, default: str) -> None
 
 def _register_tools(made: Graph) -> None:
     made.tools.register("engine", _engine)
-    made.tools.register("buildx", lambda: by_binary(str(needs.plugin() or "docker-buildx"), ("version",), made.cache)())
-    made.tools.register("uv", by_binary(str(Path(sys.prefix) / "bin" / "uv"), ("--version",), made.cache))
+    made.tools.register("buildx", lambda: identity_of_program(str(needs.plugin() or "docker-buildx"), ("version",), made.cache)())
+    made.tools.register("uv", identity_of_program(str(Path(sys.prefix) / "bin" / "uv"), ("--version",), made.cache))
     for platform in platforms.PLATFORMS:
         made.tools.register(f"emulator {platform}", partial(_emulator, platform, made))
 
 
 def _emulator(platform: str, made: Graph) -> str:
     program, _ = needs.emulator(platform)
-    return by_binary(program, ("--version",), made.cache)() if program else "none"
+    return identity_of_program(program, ("--version",), made.cache)() if program else "none"
 
 
 def _engine() -> str:

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from pipeline.commands.gc_elsewhere import old_elsewhere, remove_all
-from pipeline.commands.gc_images import PREFIX, old_images
-from pipeline.commands.gc_registry import old_manifests
-from pipeline.graph.garbage import IMAGES, MANIFESTS, NODES, Kept
+from pipeline.commands.gc_elsewhere import find_old_elsewhere, remove_all
+from pipeline.commands.gc_images import PREFIX, find_old_images
+from pipeline.commands.gc_registry import find_old_manifests
+from pipeline.graph.garbage import IMAGES, MANIFESTS, NODES, KeptReferences
 from pipeline.host import engine
 from pipeline.registry import api, local
 from pipeline.registry import records as shared
@@ -49,16 +49,16 @@ def name() -> Iterator[str]:
     stored.remove(client, made)
 
 
-def kept(*, goes: Sequence[str] = (), stays: Sequence[str] = ()) -> Kept:
+def kept(*, goes: Sequence[str] = (), stays: Sequence[str] = ()) -> KeptReferences:
     """What records mention, by digest: those that go, and those that stay."""
     staying = frozenset(digest.removeprefix("sha256:") for digest in stays)
     going = frozenset(digest.removeprefix("sha256:") for digest in goes)
-    return Kept(paths=frozenset(), hashes=staying, ours=staying | going)
+    return KeptReferences(paths=frozenset(), hashes=staying, ours=staying | going)
 
 
-def ours(name: str, kept: Kept) -> dict[str, Any]:
+def ours(name: str, kept: KeptReferences) -> dict[str, Any]:
     """The items of this test by name; the engine may hold others."""
-    return {item.name: item for item in old_images(kept) if name in item.name}
+    return {item.name: item for item in find_old_images(kept) if name in item.name}
 
 
 def test_an_image_that_only_records_that_go_mention_goes_and_one_that_stays_is_left(name: str) -> None:
@@ -107,7 +107,7 @@ def test_an_image_without_a_tag_of_ours_is_never_removed(name: str) -> None:
     other = name.removeprefix(PREFIX) + ":theirs"
     made = image(other, text="theirs")
     try:
-        assert other not in json.dumps([item.name for item in old_images(kept(goes=[made]))])
+        assert other not in json.dumps([item.name for item in find_old_images(kept(goes=[made]))])
     finally:
         engine.client().images.remove(other, force=True)
 
@@ -237,16 +237,16 @@ def test_gc_leaves_what_another_checkout_pushed_in_the_registry(shop: World) -> 
 def test_a_manifest_and_an_image_that_a_container_uses_stay_everywhere(shop: World) -> None:
     used, _ = pushed(shop, "used", "new")
     container = engine.client().containers.create(used, ["/run"], name=shop.name, platform="linux/arm64")
-    items, notes = old_elsewhere(shop.root, kept(goes=[used]))
+    items, notes = find_old_elsewhere(shop.root, kept(goes=[used]))
     assert ([item for item in items if shop.name in item.name], notes) == ([], [])
     container.remove(force=True, v=True)
-    items, notes = old_elsewhere(shop.root, kept(goes=[used]))
+    items, notes = find_old_elsewhere(shop.root, kept(goes=[used]))
     assert [item.kind for item in items if shop.name in item.name] == [NODES, MANIFESTS]
 
 
 def test_gc_removes_images_from_a_node_and_says_so(shop: World) -> None:
     old, new = pushed(shop, "old", "new")
-    items, notes = old_elsewhere(shop.root, kept(goes=[old, new], stays=[new]))
+    items, notes = find_old_elsewhere(shop.root, kept(goes=[old, new], stays=[new]))
     (item,) = [item for item in items if item.kind == NODES]
     assert notes == []
     assert item.name.startswith(f"{NODE}: ")
@@ -305,7 +305,7 @@ def test_a_registry_that_forbids_deletion_is_one_note(
         try:
             shop.env["TOY_REGISTRY"] = address
             digests = pushed(shop, "one", "two")
-            items = list(old_manifests(kept(goes=digests), address, [f"tandem/{shop.name}"]))
+            items = list(find_old_manifests(kept(goes=digests), address, [f"tandem/{shop.name}"]))
             notes: list[str] = []
             assert len(items) == 2
             assert remove_all(items, notes) == []

@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
-from pipeline.commands.gc_elsewhere import old_elsewhere, remove_all
+from pipeline.commands.gc_elsewhere import find_old_elsewhere, remove_all
 from pipeline.core import procs
 from pipeline.core.errors import TandemError
 from pipeline.core.log import NullLog
 from pipeline.core.waiting import wait_until
-from pipeline.graph.garbage import NODES, Kept
+from pipeline.graph.garbage import NODES, KeptReferences
 from pipeline.host import engine
 from pipeline.lab import lab
 from pipeline.lab import machines as labengine
@@ -172,7 +172,7 @@ def test_gc_removes_an_old_image_from_machines_and_leaves_what_a_container_uses(
     used = f"{labengine.REGISTRY}/tandem/lab-test@{digests['used']}"
     standing.docker(1, "create", "--name", "user", used, "bash")
     hashes = frozenset(digest.removeprefix("sha256:") for digest in digests.values())
-    items, notes = old_elsewhere(standing.root, Kept(paths=frozenset(), hashes=frozenset(), ours=hashes))
+    items, notes = find_old_elsewhere(standing.root, KeptReferences(paths=frozenset(), hashes=frozenset(), ours=hashes))
     assert notes == []
     gone = [item for item in items if item.kind == NODES]
     # The first machine made them, and what a container of the other uses stays there too.

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.graph.graph import Graph
-from pipeline.graph.run.doit_adapter import said_by_doit, to_doit
+from pipeline.graph.run.doit_adapter import errors_for_doit, to_doit
 from pipeline.graph.task import Claim, Inputs, Json, Outputs, Run, Task
 from pipeline.host import engine
 from pipeline.registry import push, records
@@ -157,9 +157,9 @@ def running(outputs: Outputs) -> tuple[Claim, ...]:
     return (claims.container("local", NAME, {"tandem.toy": str(outputs["digest"])}),)
 
 
-with said_by_doit():
+with errors_for_doit():
     if RECORDS != "off":
-        GRAPH.share = records.Shelf(REGISTRY, "tandem/records", may_write=RECORDS == "push")
+        GRAPH.share = records.RecordStore(REGISTRY, "tandem/records", may_write=RECORDS == "push")
     GRAPH.add(
         Task(name="lock:x", doc="", inputs=Inputs(files=("in.txt",)), run=lock, world=lambda _: ()),
         Task(

@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.cluster.nodes import ContainerState
 from pipeline.commands import lab, ps
-from pipeline.commands.advise_text import as_json
+from pipeline.commands.advise_text import advice_json
 from pipeline.foreign import combinations
 from pipeline.foreign.combinations import ResolveAttempt
 from pipeline.foreign.comparison import Side
@@ -114,7 +114,7 @@ def test_what_advise_says_is_as_documented() -> None:
     )
     tried = {one.reference: ResolveAttempt(added=("ray 2.54.1",))}
     found = combinations.judge_combinations(one, other, tuple(table), tried, None, "/workspace/vllm")
-    assert problems(as_json(one, other, tuple(table), found, ""), json.loads(BLOCKS["advise"]), "advise") == []
+    assert problems(advice_json(one, other, tuple(table), found, ""), json.loads(BLOCKS["advise"]), "advise") == []
 
 
 def test_what_json_holds_is_what_the_documentation_says(project: Looking) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from pipeline.core.errors import HostError
 from pipeline.graph.stat_cache import StatCache
-from pipeline.graph.tools import by_binary
+from pipeline.graph.tools import identity_of_program
 
 
 def tool(folder: Path, version: str) -> None:
@@ -24,13 +24,13 @@ def test_a_tool_is_started_again_only_when_its_file_changed(tmp_path: Path, monk
     tool(tmp_path, "1")
     for _ in range(3):
         cache = StatCache(tmp_path / "stats.json")
-        assert by_binary("tool", ("--version",), cache)() == "tool 1 --version"
+        assert identity_of_program("tool", ("--version",), cache)() == "tool 1 --version"
         cache.save()
     assert (tmp_path / "count").read_text() == "started\n"
     tool(tmp_path, "2")
-    assert by_binary("tool", ("--version",), StatCache(tmp_path / "stats.json"))() == "tool 2 --version"
+    assert identity_of_program("tool", ("--version",), StatCache(tmp_path / "stats.json"))() == "tool 2 --version"
 
 
 def test_a_tool_that_is_not_installed_is_named() -> None:
     with pytest.raises(HostError, match="no-such-tool is not installed"):
-        by_binary("no-such-tool", (), StatCache(Path("/nowhere")))()
+        identity_of_program("no-such-tool", (), StatCache(Path("/nowhere")))()

@@ -18,7 +18,7 @@ from typing import Any
 from pipeline.core import errors, procs
 from pipeline.core.log import step
 from pipeline.graph.graph import Graph
-from pipeline.graph.run.doit_adapter import said_by_doit, to_doit
+from pipeline.graph.run.doit_adapter import errors_for_doit, to_doit
 from pipeline.graph.task import Claim, Inputs, Outputs, Run, Task
 
 ROOT = Path(__file__).parent
@@ -166,7 +166,7 @@ DEEDS: dict[str, Callable[[str, Run], Any]] = {
     "NEST": _nest,
 }  # fmt: skip
 
-with said_by_doit():
+with errors_for_doit():
     main()
 
 

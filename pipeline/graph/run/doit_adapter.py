@@ -7,7 +7,7 @@ from typing import Any
 from doit.exceptions import InvalidDodoFile
 
 from pipeline.core.errors import ConfigError, TandemError
-from pipeline.graph.decide import State, look
+from pipeline.graph.decide import State, decide_all
 from pipeline.graph.graph import Graph
 from pipeline.graph.run.output import PlainScreen
 from pipeline.graph.run.runner import Runner
@@ -53,7 +53,7 @@ def _one(graph: Graph, name: str) -> dict[str, Any]:
 
 
 def _up_to_date(graph: Graph, name: str) -> bool:
-    return look(graph, [name])[name].state is State.SKIP
+    return decide_all(graph, [name])[name].state is State.SKIP
 
 
 def _act(graph: Graph, name: str) -> None:
@@ -64,7 +64,7 @@ def _act(graph: Graph, name: str) -> None:
 
 
 @contextmanager
-def said_by_doit() -> Iterator[None]:
+def errors_for_doit() -> Iterator[None]:
     """Turn an expected failure while dodo.py is read into the one that doit words without a traceback."""
     try:
         yield

@@ -7,21 +7,21 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from pipeline.core.errors import TandemError
-from pipeline.graph.decide import Decision, changed
-from pipeline.graph.fingerprint import Values, code, values
+from pipeline.graph.decide import Decision, changed_inputs
+from pipeline.graph.fingerprint import Values, code_values, input_values
 from pipeline.graph.graph import Graph
 from pipeline.graph.task import Outputs, Task
 from pipeline.graph.world import ON_DISK
 
 
-def code_of(graph: Graph, names: Iterable[str]) -> Values:
+def read_code(graph: Graph, names: Iterable[str]) -> Values:
     """What the code of all these tasks says now; nothing if it cannot be read, which the task itself will say."""
     with suppress(TandemError):
-        return dict(code({name for task in names for name in graph.tasks[task].inputs.code}, graph.around))
+        return dict(code_values({name for task in names for name in graph.tasks[task].inputs.code}, graph.surroundings))
     return {}
 
 
-def same_code(task: Task, decision: Decision, before: Values) -> None:
+def check_code_unchanged(task: Task, decision: Decision, before: Values) -> None:
     """Raise TandemError if code of the task was edited since `before`: what is in memory is the old one."""
     edited = [key for key, value in decision.inputs.items() if before.get(key, value) != value]
     if edited:
@@ -31,7 +31,7 @@ def same_code(task: Task, decision: Decision, before: Values) -> None:
         )
 
 
-def upstream_is_whole(graph: Graph, task: Task, results: Mapping[str, Outputs]) -> None:
+def check_upstream_intact(graph: Graph, task: Task, results: Mapping[str, Outputs]) -> None:
     """Raise TandemError if files that this run has seen upstream are others now, by an editor or another run.
 
     With `--single` they are whatever is there: nobody has looked at them.
@@ -45,12 +45,12 @@ def upstream_is_whole(graph: Graph, task: Task, results: Mapping[str, Outputs]) 
             )
 
 
-def unchanged(graph: Graph, task: Task, decision: Decision) -> None:
+def check_inputs_unchanged(graph: Graph, task: Task, decision: Decision) -> None:
     """Raise TandemError if an input is not what it was when the task began; tools are asked anew."""
     graph.tools.forget()
-    now = values(task.inputs, graph.around)
+    now = input_values(task.inputs, graph.surroundings)
     before = {key: value for key, value in decision.inputs.items() if not key.startswith("upstream:")}
-    if moved := changed(before, now):
+    if moved := changed_inputs(before, now):
         names = ", ".join(reason.input.partition(":")[2] for reason in moved)
         raise TandemError(
             f"{names} changed while {task.name} ran: nothing is recorded",

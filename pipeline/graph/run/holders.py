@@ -10,13 +10,13 @@ from pipeline.graph.graph import Graph
 from pipeline.graph.keys import folder_name
 
 
-def holder(graph: Graph, task: str) -> Holder | None:
+def find_holder(graph: Graph, task: str) -> Holder | None:
     """Returns the process that runs the task now, or None."""
     return read_holder(lock_path(graph, task))
 
 
 @contextmanager
-def hold_free(graph: Graph, tasks: Iterable[str]) -> Iterator[dict[str, Holder]]:
+def hold_free_tasks(graph: Graph, tasks: Iterable[str]) -> Iterator[dict[str, Holder]]:
     """Holds the locks of all tasks that nobody runs, while the block runs; yields those that somebody does run.
 
     Runs that begin meanwhile wait, and name this process. Raises HostError if the locks cannot be written.
@@ -25,7 +25,7 @@ def hold_free(graph: Graph, tasks: Iterable[str]) -> Iterator[dict[str, Holder]]
     with ExitStack() as stack:
         for task in tasks:
             if not stack.enter_context(hold_if_free(lock_path(graph, task))):
-                busy[task] = holder(graph, task) or Holder(pid=0, since=time.time())
+                busy[task] = find_holder(graph, task) or Holder(pid=0, since=time.time())
         yield busy
 
 

@@ -7,17 +7,17 @@ import time
 from typing import TYPE_CHECKING
 
 from pipeline.graph.run.outcome import Outcome
-from pipeline.graph.run.output import LOUD, NORMAL, QUIET, PlainScreen, Screen, say, verdict
+from pipeline.graph.run.output import LOUD, NORMAL, QUIET, PlainScreen, Screen, write_line, outcome_text
 
 if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
 
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-PER_SECOND = 8
+FRAMES_PER_SECOND = 8
 
 
-def screen(*, verbosity: int = NORMAL) -> Screen:
+def make_screen(*, verbosity: int = NORMAL) -> Screen:
     """The right screen for this stdout."""
     return LiveScreen(verbosity=verbosity) if sys.stdout.isatty() else PlainScreen(verbosity=verbosity)
 
@@ -53,7 +53,7 @@ class LiveScreen:
         """Take the line away; leave how it ended."""
         with self._lock:
             self._running.pop(outcome.task, None)
-        self._say(verdict(outcome), at_least=QUIET if outcome.error else NORMAL)
+        self._say(outcome_text(outcome), at_least=QUIET if outcome.error else NORMAL)
 
     def note(self, text: str) -> None:
         """Print it."""
@@ -74,7 +74,7 @@ class LiveScreen:
         live = Live(
             console=Console(highlight=False, markup=False),
             get_renderable=self._draw,
-            refresh_per_second=PER_SECOND,
+            refresh_per_second=FRAMES_PER_SECOND,
             transient=True,
             redirect_stdout=False,
             redirect_stderr=False,
@@ -92,7 +92,7 @@ class LiveScreen:
             table.add_column(no_wrap=True)
         table.add_column(no_wrap=True, overflow="ellipsis", max_width=max(20, shutil.get_terminal_size().columns - 40))
         for task, (since, text) in list(self._running.items()):
-            frame = FRAMES[int(now * PER_SECOND) % len(FRAMES)]
+            frame = FRAMES[int(now * FRAMES_PER_SECOND) % len(FRAMES)]
             table.add_row(frame, Text(task), f"{now - since:.0f} s", Text(text))
         return table
 
@@ -104,4 +104,4 @@ class LiveScreen:
         if live:
             live.console.print(text, soft_wrap=True)
         else:
-            say(sys.stdout, text)
+            write_line(sys.stdout, text)

@@ -66,7 +66,7 @@ def exit_code(outcomes: Iterable[Outcome], *, interrupted: bool) -> Exit:
     return next((code for code in WORST_FIRST if code in codes), Exit.OK)
 
 
-def interrupted_by(error: BaseException) -> BaseException:
+def as_interruption(error: BaseException) -> BaseException:
     """What to report for an error that came up while the run was being stopped: the stop, not its echo."""
     return error if isinstance(error, Cancelled) else Cancelled("interrupted")
 

@@ -18,11 +18,11 @@ from pipeline.core.procs import cancelled
 from pipeline.graph.run.outcome import End, Outcome
 
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07|[\x00-\x08\x0b-\x1f]")
-WIDEST = 160  # characters of a sign of life; the log has the whole line
-HEARTBEAT = 30.0
-TAIL = 15
+HEARTBEAT_CHARACTERS = 160  # characters of a sign of life; the log has the whole line
+HEARTBEAT_S = 30.0
+TAIL_LINES = 15
 LATEST = "latest"
-STAMP = "%Y%m%dT%H%M%S.%f"
+LOG_NAME_FORMAT = "%Y%m%dT%H%M%S.%f"
 LOUD, NORMAL, QUIET = 2, 1, 0
 
 
@@ -58,7 +58,7 @@ class TaskLog:
         self._lock = threading.Lock()
         self._told = False
         self._full = False
-        self.tail: deque[str] = deque(maxlen=TAIL)
+        self.tail: deque[str] = deque(maxlen=TAIL_LINES)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._file = self.path.open("x", encoding="utf-8", errors="backslashreplace", buffering=1)
@@ -83,7 +83,7 @@ class TaskLog:
             # Once: what a task does then is clean up, and that may wait for something too.
             self._told = True
             raise Cancelled("interrupted")
-        self._screen.progress(self._task, spell_progress(title, done, total, unit))
+        self._screen.progress(self._task, progress_text(title, done, total, unit))
 
     def close(self) -> None:
         """Close the file."""
@@ -104,16 +104,17 @@ class TaskLog:
             if not self._full:
                 self._put(text)
         for part in text.splitlines() or [""]:
-            self._screen.line(self._task, clean(part), step=step)
+            self._screen.line(self._task, without_escapes(part), step=step)
 
 
 def _next(latest: Path) -> str:
     """A name that sorts after the newest log's, whatever the clock and the time zone were then."""
-    name = f"{datetime.now(UTC):{STAMP}}"
+    name = f"{datetime.now(UTC):{LOG_NAME_FORMAT}}"
     with suppress(OSError, ValueError):
         last = latest.readlink().stem
         if last >= name:
-            return f"{datetime.strptime(last, STAMP).replace(tzinfo=UTC) + timedelta(microseconds=1):{STAMP}}"
+            newest = datetime.strptime(last, LOG_NAME_FORMAT).replace(tzinfo=UTC)
+            return f"{newest + timedelta(microseconds=1):{LOG_NAME_FORMAT}}"
     return name
 
 
@@ -125,7 +126,7 @@ class PlainScreen:
         *,
         verbosity: int = NORMAL,
         out: TextIO | None = None,
-        every: float = HEARTBEAT,
+        every: float = HEARTBEAT_S,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._out = out or sys.stdout
@@ -160,7 +161,7 @@ class PlainScreen:
         """Print how it ended."""
         with self._lock:
             self._running.pop(outcome.task, None)
-        self._say(verdict(outcome), at_least=QUIET if outcome.error else NORMAL)
+        self._say(outcome_text(outcome), at_least=QUIET if outcome.error else NORMAL)
 
     def note(self, text: str) -> None:
         """Print it."""
@@ -182,7 +183,7 @@ class PlainScreen:
             return
         with self._lock:
             self._spoken = self._now()
-            say(self._out, text)
+            write_line(self._out, text)
 
     def _beat(self) -> None:
         while not self._closed.wait(min(1.0, self._every)):
@@ -191,11 +192,11 @@ class PlainScreen:
                 running = dict(self._running)
             if due:
                 for task, (since, text) in running.items():
-                    said = text if len(text) <= WIDEST else text[: WIDEST - 1] + "…"
+                    said = text if len(text) <= HEARTBEAT_CHARACTERS else text[: HEARTBEAT_CHARACTERS - 1] + "…"
                     self._say(f"{task} | {self._now() - since:.0f} s: {said or 'works'}", at_least=QUIET)
 
 
-def say(out: TextIO, text: str) -> None:
+def write_line(out: TextIO, text: str) -> None:
     """Write a line at once. Whoever stopped reading (`doit | head`) ends what we say, not what we do."""
     try:
         out.write(text + "\n")
@@ -204,7 +205,7 @@ def say(out: TextIO, text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
 
 
-def spell_progress(title: str, done: float, total: float | None, unit: str) -> str:
+def progress_text(title: str, done: float, total: float | None, unit: str) -> str:
     """`fetch torch 12.0/80.1 MB`; `waiting for the engine 12 s, usually 30 s`; `layer 3/8 files`."""
     if unit == "s":
         return f"{title} {done:.0f} s" + (f", usually {total:.0f} s" if total else "")
@@ -214,12 +215,12 @@ def spell_progress(title: str, done: float, total: float | None, unit: str) -> s
     return f"{title} {done / scale:.{digits}f}{whole} {name}"
 
 
-def clean(text: str) -> str:
+def without_escapes(text: str) -> str:
     """A program's line without colours and cursor movements: it must not move anything on our screen."""
     return ESCAPES.sub("", text).expandtabs(4)
 
 
-def verdict(outcome: Outcome) -> str:
+def outcome_text(outcome: Outcome) -> str:
     """How a task ended, for people: a line, or for a failure the message, the hint, the log and its last lines."""
     name = outcome.task
     match outcome.end:
@@ -241,7 +242,7 @@ def _failure(outcome: Outcome) -> list[str]:
     lines = [f"FAILED after {outcome.seconds:.1f} s"]
     if outcome.tail and not isinstance(error, Cancelled) and outcome.tail[-1] not in str(error):
         # Why it ran was said when it began.
-        lines += [f"  {clean(line)}" for line in outcome.tail if not line.startswith("because ")]
+        lines += [f"  {without_escapes(line)}" for line in outcome.tail if not line.startswith("because ")]
     if outcome.traceback:
         lines += ["this is a bug:", *outcome.traceback.splitlines()]
     else:

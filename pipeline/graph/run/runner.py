@@ -18,18 +18,18 @@ from pipeline.core.locks import hold_lock
 from pipeline.core.log import Log, announce
 from pipeline.core.procs import cancelled
 from pipeline.graph import sharing
-from pipeline.graph.decide import Decision, State, ask_ahead, broken_claims, decide, look
+from pipeline.graph.decide import Decision, State, prefetch_claims, broken_claims, decide, decide_all
 from pipeline.graph.graph import Graph
 from pipeline.graph.keys import folder_name
 from pipeline.graph.records import Record
-from pipeline.graph.run.guards import code_of, same_code, unchanged, upstream_is_whole
-from pipeline.graph.run.outcome import End, Outcome, interrupted_by
+from pipeline.graph.run.guards import read_code, check_code_unchanged, check_inputs_unchanged, check_upstream_intact
+from pipeline.graph.run.outcome import End, Outcome, as_interruption
 from pipeline.graph.run.output import Screen, TaskLog
 from pipeline.graph.task import Outputs, Run, Task
 from pipeline.graph.world import NEVER
 
-KEPT_TIMES = 10
-SHOWN = 3
+MAX_PAST_RUNS = 10
+MAX_REASONS_SHOWN = 3
 AS_IT_IS = {State.SKIP: End.SKIPPED, State.LATER: End.LATER}
 
 
@@ -75,9 +75,9 @@ class Runner:
         self._guard = threading.Lock()
         graph.records.may_change = True
         names = graph.order(name for name in asked if name in graph.tasks) if asked else []
-        ask_ahead(graph, names)
+        prefetch_claims(graph, names)
         # Before any is edited: this process has some of these modules in memory, and runs them as they are now.
-        self._code = code_of(graph, names)
+        self._code = read_code(graph, names)
 
     def attempt(self, name: str) -> Outcome:
         """Skip, restore or run a task whose upstream is done. Whatever goes wrong is in the outcome."""
@@ -100,7 +100,7 @@ class Runner:
         decision = decide(self.graph, task, given.results, asked=given.asked)
         if not given.always and (there := self._as_it_is(decision)):
             return there
-        self.graph.world.moved()
+        self.graph.world.discard_prefetched()
         log = TaskLog(task.name, self.graph.artifacts / "logs" / folder_name(task.name), self._screen)
         self._screen.start(task.name)
         try:
@@ -117,15 +117,15 @@ class Runner:
     def _work(self, task: Task, given: Attempt, log: TaskLog) -> Outcome:
         # Again, now that no other run can be at this task: it may have been done while we waited.
         decision = decide(self.graph, task, given.results, asked=given.asked)
-        for reason in decision.reasons[:SHOWN]:
-            announce(log, f"because {reason.said}")
-        for reason in decision.reasons[SHOWN:]:
-            log.line(f"because {reason.said}")
+        for reason in decision.reasons[:MAX_REASONS_SHOWN]:
+            announce(log, f"because {reason.text}")
+        for reason in decision.reasons[MAX_REASONS_SHOWN:]:
+            log.line(f"because {reason.text}")
         if not given.always and (there := self._as_it_is(decision)):
             return there
         log.is_latest()
         if not given.always:
-            if sharing.take(self.graph.share, self.graph.records, task, decision.fingerprint, log):
+            if sharing.adopt_shared(self.graph.share, self.graph.records, task, decision.fingerprint, log):
                 return self._work(task, given, log)
             restorable = decision.state is State.RESTORE and decision.record
             if restorable and self._restored(task, decision, restorable, given.results, log):
@@ -209,20 +209,20 @@ class Runner:
         if broken := broken_claims(self.graph, task, record.outputs):
             log.line(f"restored, but {broken[0].new}; so it is made again")
             return False
-        self.graph.records.use(record)
+        self.graph.records.set_latest(record)
         return True
 
     def _run(self, task: Task, decision: Decision, given: Attempt, log: Log) -> Record:
         assert decision.fingerprint is not None
         results = given.results
-        same_code(task, decision, self._code)
-        upstream_is_whole(self.graph, task, results)
+        check_code_unchanged(task, decision, self._code)
+        check_upstream_intact(self.graph, task, results)
         started, start = time.time(), time.monotonic()
         with self._scratch(task) as scratch, _removals_told(task, scratch, given):
             outputs = task.run(_handed(decision, results, scratch, log))
         # What the task has hard-linked (a build context does) has new stats now, and is still in memory.
-        upstream_is_whole(self.graph, task, results)
-        unchanged(self.graph, task, decision)
+        check_upstream_intact(self.graph, task, results)
+        check_inputs_unchanged(self.graph, task, decision)
         record = Record(
             task=task.name, fingerprint=decision.fingerprint, inputs=decision.inputs, outputs=_plain(task, outputs)
         )
@@ -231,7 +231,7 @@ class Runner:
             raise TandemError(f"{task.name} has ended, but {broken[0].new}", hint="something else changed it meanwhile")
         given.sure()
         self.graph.records.write(record)
-        sharing.give(self.graph.share, task, record, log)
+        sharing.publish(self.graph.share, task, record, log)
         self._remember_time(task, record, started, time.monotonic() - start)
         return record
 
@@ -242,7 +242,7 @@ class Runner:
             return None
         latest = self.graph.records.latest(record.task)
         if latest is None or latest.fingerprint != record.fingerprint:
-            self.graph.records.use(record)
+            self.graph.records.set_latest(record)
         return self._outcome(decision, AS_IT_IS[decision.state], record)
 
     def _upstream(self, task: Task) -> dict[str, Outputs]:
@@ -252,7 +252,7 @@ class Runner:
             known = self.graph.results.get(name)
             if known is None:
                 # By the task that needs it: it was not asked for itself.
-                known = look(self.graph, [task.name])[name].outputs
+                known = decide_all(self.graph, [task.name])[name].outputs
             if known is None and (latest := self.graph.records.latest(name)):
                 known = latest.outputs
             if known is None:
@@ -300,7 +300,7 @@ class Runner:
         """Beside the records, because no time may be in them: when, how long, and how long as a rule."""
         file = self.graph.artifacts / "times" / f"{folder_name(task.name)}.json"
         entry = {"fingerprint": record.fingerprint, "started": round(started, 3), "seconds": round(seconds, 3)}
-        write_whole(file, json.dumps([entry, *times(self.graph, task.name)][:KEPT_TIMES], indent=1) + "\n", sync=False)
+        write_whole(file, json.dumps([entry, *past_runs(self.graph, task.name)][:MAX_PAST_RUNS], indent=1) + "\n", sync=False)
 
 
 @contextmanager
@@ -318,7 +318,7 @@ def _removals_told(task: Task, scratch: Path, given: Attempt) -> Iterator[None]:
         ) from error
 
 
-def times(graph: Graph, task: str) -> list[dict[str, str | float]]:
+def past_runs(graph: Graph, task: str) -> list[dict[str, str | float]]:
     """A task's last runs, newest first: fingerprint, started (seconds since 1970), seconds."""
     file = graph.artifacts / "times" / f"{folder_name(task)}.json"
     try:
@@ -343,7 +343,7 @@ def _plain(task: Task, outputs: Outputs) -> Outputs:
 
 
 def _failed(name: str, error: BaseException, log: TaskLog | None) -> Outcome:
-    error = interrupted_by(error) if cancelled() else of_the_disk(error)
+    error = as_interruption(error) if cancelled() else of_the_disk(error)
     text = "" if isinstance(error, TandemError) else "".join(traceback.format_exception(error))
     tail = tuple(log.tail) if log else ()
     if log:

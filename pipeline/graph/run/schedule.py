@@ -16,7 +16,7 @@ from pipeline.graph.run.output import Screen
 from pipeline.graph.run.runner import Runner
 
 HOLD_ON = "hold on"
-HEARD_WITHIN = 0.5
+SIGNAL_CHECK_S = 0.5
 """Seconds after which a signal is heard at the latest."""
 SHOW_CURSOR = b"\x1b[?25h"
 STATUS = {End.SKIPPED: "up-to-date", End.LATER: "up-to-date", End.FAILED: "failure", End.BLOCKED: "failure"}
@@ -103,7 +103,7 @@ class Schedule:
         # Not in one wait: a signal that comes when Python has looked for one last, and does not wait yet, ends no wait.
         while True:
             with suppress(queue.Empty):
-                return self._ended.get(timeout=HEARD_WITHIN)
+                return self._ended.get(timeout=SIGNAL_CHECK_S)
 
     def _end(self, node: Any, outcome: Outcome) -> None:
         for one in (*outcome.before, outcome):

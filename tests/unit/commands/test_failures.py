@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from pipeline.commands.failures import worded
+from pipeline.commands.failures import exit_code_of
 from pipeline.core.errors import ConfigError, Exit, HostError
 
 
@@ -24,7 +24,7 @@ def test_a_signal_ends_a_command_as_ctrl_c_does_after_it_has_tidied_up(number: s
         return 0
 
     try:
-        assert worded(act) == Exit.INTERRUPTED
+        assert exit_code_of(act) == Exit.INTERRUPTED
         assert tidied == [number]
         assert signal.getsignal(number) == signal.SIG_DFL
     finally:
@@ -39,14 +39,14 @@ def test_a_signal_that_is_ignored_stays_so() -> None:
         return 7
 
     try:
-        assert worded(act) == 7
+        assert exit_code_of(act) == 7
     finally:
         signal.signal(signal.SIGHUP, before)
 
 
 def test_a_command_may_run_in_any_thread() -> None:
     codes: list[int] = []
-    thread = threading.Thread(target=lambda: codes.append(worded(lambda: 0)))
+    thread = threading.Thread(target=lambda: codes.append(exit_code_of(lambda: 0)))
     thread.start()
     thread.join()
     assert codes == [0]
@@ -59,7 +59,7 @@ def test_an_expected_failure_is_a_message_and_a_hint(
     def act() -> int:
         raise error
 
-    assert worded(act) == code
+    assert exit_code_of(act) == code
     assert capsys.readouterr().err == "x\nhint: y\n"
 
 
@@ -69,7 +69,7 @@ def test_a_bug_is_told_from_an_expected_failure_with_all_that_is_known_of_it(
     def act() -> int:
         raise LookupError("nobody expected this")
 
-    assert worded(act) == Exit.BUG
+    assert exit_code_of(act) == Exit.BUG
     said = capsys.readouterr().err
     assert said.startswith("this is a bug:\nTraceback")
     assert "LookupError: nobody expected this" in said

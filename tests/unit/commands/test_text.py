@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.commands.graph_html import HEIGHT, WIDTH, layout, page
-from pipeline.commands.survey import survey
-from pipeline.commands.text import age, counted, duration, short, size, state, table, tree
+from pipeline.commands.graph_html import HEIGHT, WIDTH, place_boxes, render_page
+from pipeline.commands.survey import survey_tasks
+from pipeline.commands.text import format_age, counted, format_duration, shorten_hashes, format_size, state_text, format_table, format_tree
 from pipeline.core.errors import ConfigError
 from pipeline.graph.graph import Graph
-from pipeline.graph.selection import resolve
+from pipeline.graph.selection import select_tasks
 from pipeline.graph.task import Claim, Inputs, Outputs, Run, Task
 
 DIAMOND = {"a": (), "b": ("a",), "c": ("a",), "d": ("b", "c"), "e": ()}
@@ -36,7 +36,7 @@ def graph(needs: dict[str, tuple[str, ...]], root: Path, after: tuple[str, ...] 
 
 def test_a_tree_shows_what_hangs_below_a_task_once(tmp_path: Path) -> None:
     made = graph(DIAMOND, tmp_path, after=("e",))
-    assert list(tree(made, made.order(), str)) == [
+    assert list(format_tree(made, made.order(), str)) == [
         "d",
         "├─ b",
         "│  └─ a",
@@ -45,7 +45,7 @@ def test_a_tree_shows_what_hangs_below_a_task_once(tmp_path: Path) -> None:
         "└─ e (order only)",
     ]
     above = graph({"a": (), "b": ("a",), "c": ("b",), "d": ("b", "c")}, tmp_path)
-    assert list(tree(above, above.order(), str)) == ["d", "├─ b", "│  └─ a", "└─ c", "   └─ b (shown above)"]
+    assert list(format_tree(above, above.order(), str)) == ["d", "├─ b", "│  └─ a", "└─ c", "   └─ b (shown above)"]
 
 
 @given(st.data())
@@ -55,7 +55,7 @@ def test_boxes_never_overlap_and_every_edge_goes_to_the_right(data: st.DataObjec
         name: tuple(sorted(data.draw(st.sets(st.sampled_from(names[:i]), max_size=4)))) if i else ()
         for i, name in enumerate(names)
     }
-    places = layout(waits)
+    places = place_boxes(waits)
     assert all(places[up][0] + WIDTH < places[name][0] for name, ups in waits.items() for up in ups)
     boxes = sorted(places.values())
     for (x1, y1), (x2, y2) in pairwise(boxes):
@@ -66,14 +66,14 @@ def test_the_page_escapes_what_tasks_are_called(tmp_path: Path) -> None:
     made = Graph(tmp_path)
     name = 'x:</script><b>"&'
     made.add(Task(name=name, doc="<i>", inputs=Inputs(), run=never, world=nothing))
-    text = page(survey(made), title="<title>")
+    text = render_page(survey_tasks(made), title="<title>")
     assert "<b>" not in text
     assert "<i>" not in text
     assert text.count("</script>") == 2
 
 
 def test_a_page_of_no_tasks_is_a_page(tmp_path: Path) -> None:
-    assert page(survey(Graph(tmp_path)), title="none").endswith("</html>\n")
+    assert render_page(survey_tasks(Graph(tmp_path)), title="none").endswith("</html>\n")
 
 
 @pytest.mark.parametrize(
@@ -84,14 +84,14 @@ def test_a_page_of_no_tasks_is_a_page(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_durations_read_as_one_would_say_them(seconds: float | None, said: str) -> None:
-    assert duration(seconds) == said
+    assert format_duration(seconds) == said
 
 
 @pytest.mark.parametrize(
     ("seconds", "said"), [(None, "-"), (-3, "0 s"), (59, "59 s"), (60, "1 min"), (7200, "2 h"), (200000, "2 d")]
 )
 def test_ages_have_one_unit_and_a_clock_set_back_makes_none_negative(seconds: float | None, said: str) -> None:
-    assert age(seconds) == said
+    assert format_age(seconds) == said
 
 
 @pytest.mark.parametrize(
@@ -99,32 +99,32 @@ def test_ages_have_one_unit_and_a_clock_set_back_makes_none_negative(seconds: fl
     [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (999_960, "1.0 MB"), (3_900_000_000, "3.9 GB"), (2e12, "2.0 TB")],
 )
 def test_sizes_are_decimal(count: float, said: str) -> None:
-    assert size(count) == said
+    assert format_size(count) == said
 
 
 def test_hashes_are_cut_and_names_are_not() -> None:
-    assert short("sha256:" + "ab" * 32) == "sha256:abababababab…"
-    assert short("a decade of facades, 1234567890123") == "a decade of facades, 1234567890123"
+    assert shorten_hashes("sha256:" + "ab" * 32) == "sha256:abababababab…"
+    assert shorten_hashes("a decade of facades, 1234567890123") == "a decade of facades, 1234567890123"
 
 
 def test_a_table_is_aligned_whatever_its_colours() -> None:
-    rows = [("a", state("skip", colour=True), "x"), ("bbb", "plain", "y")]
-    lines = table(rows)
+    rows = [("a", state_text("skip", colour=True), "x"), ("bbb", "plain", "y")]
+    lines = format_table(rows)
     assert lines[0] == "a    \x1b[32mup to date\x1b[0m  x"
     assert lines[1] == "bbb  plain       y"
-    assert table([]) == []
+    assert format_table([]) == []
 
 
 def test_a_bare_kind_means_its_default_or_all_of_the_kind(tmp_path: Path) -> None:
     made = graph({"build:cpu": (), "build:spark": (), "lock:cpu": (), "registry": ()}, tmp_path)
-    assert resolve(made, ["build"]) == ["build:cpu", "build:spark"]
+    assert select_tasks(made, ["build"]) == ["build:cpu", "build:spark"]
     made.defaults["build"] = "build:cpu"
-    assert resolve(made, ["build", "registry", "build:cpu"]) == ["build:cpu", "registry"]
-    assert resolve(made, ["build:*", "*:cpu"]) == ["build:cpu", "build:spark", "lock:cpu"]
-    assert resolve(made, []) == []
+    assert select_tasks(made, ["build", "registry", "build:cpu"]) == ["build:cpu", "registry"]
+    assert select_tasks(made, ["build:*", "*:cpu"]) == ["build:cpu", "build:spark", "lock:cpu"]
+    assert select_tasks(made, []) == []
     for word, hint in (("biuld", "'build'"), ("build:cpp", "'build:cpu'"), ("", "known here")):
         with pytest.raises(ConfigError, match="is not a task") as error:
-            resolve(made, [word])
+            select_tasks(made, [word])
         assert hint in error.value.hint
 
 

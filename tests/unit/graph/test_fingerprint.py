@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.errors import ConfigError, HostError, TandemError
-from pipeline.graph.fingerprint import Surroundings, fingerprint, result_digest, upstream, values
+from pipeline.graph.fingerprint import Surroundings, fingerprint, result_digest, upstream_values, input_values
 from pipeline.graph.stat_cache import StatCache
 from pipeline.graph.task import Inputs, Json
 from pipeline.graph.tools import Tools
@@ -35,7 +35,7 @@ def around(root: Path, **more: Any) -> Surroundings:
 
 
 def of(root: Path, inputs: Inputs, **more: Any) -> str:
-    return fingerprint("a:b", values(inputs, around(root, **more)))
+    return fingerprint("a:b", input_values(inputs, around(root, **more)))
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_a_missing_file_is_not_an_empty_one_and_not_undeclared(root: Path) -> No
 
 
 def test_a_pattern_that_matches_nothing_says_so(root: Path) -> None:
-    assert values(Inputs(files=("src/*.py",)), around(root)) == {"file:src/*.py": "no file"}
+    assert input_values(Inputs(files=("src/*.py",)), around(root)) == {"file:src/*.py": "no file"}
 
 
 def test_the_executable_bit_counts_and_other_bits_do_not(root: Path) -> None:
@@ -156,13 +156,13 @@ def test_a_link_counts_by_its_name_and_by_what_it_leads_to(root: Path) -> None:
 def test_a_path_outside_the_checkout_is_refused(root: Path) -> None:
     for path in ("/etc/passwd", "../other", "a/../../b"):
         with pytest.raises(ConfigError, match="must lie below the checkout"):
-            values(Inputs(files=(path,)), around(root))
+            input_values(Inputs(files=(path,)), around(root))
 
 
 def test_an_input_that_cannot_be_read_is_named(root: Path) -> None:
     (root / "far").symlink_to(300 * "x")
     with pytest.raises(TandemError, match="far: cannot be read"):
-        values(Inputs(files=("far",)), around(root))
+        input_values(Inputs(files=("far",)), around(root))
 
 
 def test_a_tool_is_asked_only_if_it_is_named_and_only_once(root: Path) -> None:
@@ -176,7 +176,7 @@ def test_a_tool_is_asked_only_if_it_is_named_and_only_once(root: Path) -> None:
     for name in ("uv", "qemu"):
         tools.register(name, partial(identity, name))
     for _ in range(3):
-        assert values(Inputs(tools=("uv",)), around(root, tools=tools)) == {"tool:uv": "uv 1"}
+        assert input_values(Inputs(tools=("uv",)), around(root, tools=tools)) == {"tool:uv": "uv 1"}
     assert asked == ["uv"]
     with pytest.raises(ConfigError, match="no such tool"):
         tools.identity("buildx")
@@ -192,13 +192,13 @@ def test_a_tool_that_is_not_there_is_missing(root: Path) -> None:
 
 
 def test_upstream_counts_by_what_came_out(root: Path) -> None:
-    assert upstream({"a": {"digest": "1"}}) == {"upstream:a": result_digest({"digest": "1"})}
+    assert upstream_values({"a": {"digest": "1"}}) == {"upstream:a": result_digest({"digest": "1"})}
     assert result_digest({"a": 1, "b": 2}) == result_digest({"b": 2, "a": 1}) != result_digest({"a": 1, "b": 3})
 
 
 def test_the_spelling_does_not_change_by_accident(root: Path) -> None:
     (root / "a").write_text("a")
-    found = values(Inputs(files=("a", "b"), params={"x": {"y": [1, None]}}), around(root))
+    found = input_values(Inputs(files=("a", "b"), params={"x": {"y": [1, None]}}), around(root))
     assert found == {
         "file:a": "644 ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb",
         "file:b": "missing",

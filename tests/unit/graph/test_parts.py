@@ -12,12 +12,12 @@ from pipeline.core.errors import BusyError, Cancelled, ConfigError, Exit, HostEr
 from pipeline.core.locks import hold_lock
 from pipeline.core.log import NullLog
 from pipeline.graph.code_hash import modules
-from pipeline.graph.decide import State, look
+from pipeline.graph.decide import State, decide_all
 from pipeline.graph.globs import expand
 from pipeline.graph.graph import Graph
 from pipeline.graph.records import Record, Records
 from pipeline.graph.run.outcome import End, Outcome, exit_code
-from pipeline.graph.run.output import PlainScreen, clean, spell_progress
+from pipeline.graph.run.output import PlainScreen, without_escapes, progress_text
 from pipeline.graph.stat_cache import StatCache
 from pipeline.graph.task import Inputs, Task
 
@@ -146,7 +146,7 @@ def test_a_record_comes_back_as_it_was_written(tmp_path: Path) -> None:
     assert records.read("a:b", "f" * 64) is None
     records.write(record)
     assert records.read("a:b", "f" * 64) == record == records.latest("a:b")
-    assert list(records.every("a:b")) == [record]
+    assert list(records.all_of("a:b")) == [record]
 
 
 def test_looking_names_a_damaged_record_and_leaves_it_where_it_is(tmp_path: Path) -> None:
@@ -200,15 +200,15 @@ def test_looking_says_run_depends_and_skip(tmp_path: Path) -> None:
         return graph
 
     graph = with_records(x=1)
-    assert [decision.state for decision in look(graph).values()] == [State.RUN, State.RUN, State.RUN]
+    assert [decision.state for decision in decide_all(graph).values()] == [State.RUN, State.RUN, State.RUN]
     for name in "abc":
-        decision = look(graph)[name]
+        decision = decide_all(graph)[name]
         assert decision.fingerprint
         graph.records.write(
             Record(task=name, fingerprint=decision.fingerprint, inputs=decision.inputs, outputs={"made": name})
         )
-    assert {decision.state for decision in look(graph).values()} == {State.SKIP}
-    changed = look(with_records(x=2))
+    assert {decision.state for decision in decide_all(graph).values()} == {State.SKIP}
+    changed = decide_all(with_records(x=2))
     assert [decision.state for decision in changed.values()] == [State.RUN, State.DEPENDS, State.DEPENDS]
     assert [(r.input, r.old, r.new) for r in changed["a"].reasons] == [("param:x", "1", "2")]
     assert [reason.input for reason in changed["b"].reasons] == ["upstream:a"]
@@ -246,11 +246,11 @@ def test_plain_output_shows_steps_and_keeps_the_rest_in_the_log() -> None:
 
 
 def test_progress_is_spelled_with_its_unit() -> None:
-    assert spell_progress("fetch", 12_000_000, 80_100_000, "B") == "fetch 12.0/80.1 MB"
-    assert spell_progress("fetch", 500_000, None, "B") == "fetch 0.5 MB"
-    assert spell_progress("engine", 12.4, 30, "s") == "engine 12 s, usually 30 s"
-    assert spell_progress("layers", 3, 8, "files") == "layers 3/8 files"
+    assert progress_text("fetch", 12_000_000, 80_100_000, "B") == "fetch 12.0/80.1 MB"
+    assert progress_text("fetch", 500_000, None, "B") == "fetch 0.5 MB"
+    assert progress_text("engine", 12.4, 30, "s") == "engine 12 s, usually 30 s"
+    assert progress_text("layers", 3, 8, "files") == "layers 3/8 files"
 
 
 def test_colours_and_cursor_movements_of_programs_do_not_reach_the_screen() -> None:
-    assert clean("\x1b[1;32mgreen\x1b[0m\x1b[2K\x1b]0;title\x07 \x08x") == "green x"
+    assert without_escapes("\x1b[1;32mgreen\x1b[0m\x1b[2K\x1b]0;title\x07 \x08x") == "green x"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.core.errors import ConfigError
-from pipeline.graph.stat_cache import LARGE, StatCache
+from pipeline.graph.stat_cache import LARGE_BYTES, StatCache
 from pipeline.graph.task import Claim
 from pipeline.graph.world import World
 
@@ -40,13 +40,13 @@ def test_an_unchanged_file_is_read_once_in_this_run_and_the_next(tmp_path: Path,
 def test_a_touched_large_file_is_read_once(tmp_path: Path, cache: StatCache) -> None:
     file = tmp_path / "large"
     with file.open("wb") as out:
-        out.truncate(LARGE)
+        out.truncate(LARGE_BYTES)
     cache.sha256(file)
-    assert cache.hashed_bytes == LARGE
+    assert cache.hashed_bytes == LARGE_BYTES
     os.utime(file)
     cache.sha256(file)
     cache.sha256(file)
-    assert cache.hashed_bytes == 2 * LARGE
+    assert cache.hashed_bytes == 2 * LARGE_BYTES
 
 
 def test_same_size_and_mtime_with_other_content_is_noticed_at_once(tmp_path: Path, cache: StatCache) -> None:

@@ -33,7 +33,7 @@ def sky(tmp_path: Path) -> Sky:
 
 
 def test_what_was_seen_to_hold_ahead_is_not_asked_again(sky: Sky) -> None:
-    sky.world.ahead([MOON, MOON])
+    sky.world.prefetch([MOON, MOON])
     assert sky.world.broken([MOON]) == []
     assert sky.world.broken([MOON]) == []
     assert sky.asked == 1
@@ -41,7 +41,7 @@ def test_what_was_seen_to_hold_ahead_is_not_asked_again(sky: Sky) -> None:
 
 def test_what_did_not_hold_ahead_is_not_waited_for_again(sky: Sky) -> None:
     sky.why = "not up yet"
-    sky.world.ahead([MOON])
+    sky.world.prefetch([MOON])
     assert sky.world.broken([MOON]) == [(MOON, "not up yet")]
     assert sky.asked == 1
 
@@ -49,21 +49,21 @@ def test_what_did_not_hold_ahead_is_not_waited_for_again(sky: Sky) -> None:
 def test_a_check_that_breaks_ahead_breaks_when_it_is_looked_at(sky: Sky) -> None:
     sky.world.register("mars", lambda claim: str(claim.what["none"]))
     mars = Claim(kind="mars", what={})
-    sky.world.ahead([mars, Claim(kind="nobody knows", what={})])
+    sky.world.prefetch([mars, Claim(kind="nobody knows", what={})])
     with pytest.raises(KeyError):
         sky.world.broken([mars])
 
 
 def test_what_was_asked_before_something_was_done_is_asked_again(sky: Sky) -> None:
-    sky.world.ahead([MOON])
-    sky.world.moved()
+    sky.world.prefetch([MOON])
+    sky.world.discard_prefetched()
     sky.why = "the task took it down"
     assert sky.world.broken([MOON]) == [(MOON, "the task took it down")]
 
 
 def test_an_answer_that_is_not_fresh_is_asked_for_again(sky: Sky, monkeypatch: pytest.MonkeyPatch) -> None:
-    sky.world.ahead([MOON])
-    monkeypatch.setattr(worlds, "FRESH", -1.0)
+    sky.world.prefetch([MOON])
+    monkeypatch.setattr(worlds, "FRESH_S", -1.0)
     sky.why = "it set"
     assert sky.world.broken([MOON]) == [(MOON, "it set")]
 
@@ -73,6 +73,6 @@ def test_claims_of_several_tasks_are_asked_at_the_same_time(sky: Sky) -> None:
     sky.world.register("pair", lambda _: "late" if together.wait() > 1 else None)
     pair = [Claim(kind="pair", what={"of": of}) for of in ("first task", "second task")]
     for claim in pair:
-        sky.world.ahead([claim])
+        sky.world.prefetch([claim])
     assert [sky.world.broken([claim]) for claim in pair] == [[], []]
     assert not together.broken

@@ -9,7 +9,7 @@ from pipeline.config.loader import Config
 from pipeline.config.models import Cluster, DebianBase, DebianImage, Node, Pipeline, Python, Serve
 from pipeline.core.errors import HostError
 from pipeline.core.log import NullLog
-from pipeline.graph.keys import canonical
+from pipeline.graph.keys import canonical_json
 from pipeline.graph.task import Run
 from pipeline.tasks import clusters
 
@@ -21,7 +21,7 @@ IMAGE = DebianImage(
 def _params(serve: Serve) -> list[str]:
     cluster = Cluster(image="cpu", nodes=(Node(name="head"),), serve=serve)
     config = Config(Path(), Pipeline(default="local", clusters={"local": cluster}), {"cpu": IMAGE})
-    return [canonical(dict(task.inputs.params)) for task in clusters.tasks(config, "local", cluster)]
+    return [canonical_json(dict(task.inputs.params)) for task in clusters.tasks(config, "local", cluster)]
 
 
 @pytest.mark.parametrize(
