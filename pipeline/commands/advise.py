@@ -134,7 +134,8 @@ def _looked(
         )
     bases = {side.reference: side for side in (cluster, model) if not comparison.reasons_unusable(side, architectures)}
     tried = {
-        name: advise_inputs.try_additions(side, _additions(asked, side), asked.origin, log) for name, side in bases.items()
+        name: advise_inputs.try_additions(side, _additions(asked, side), asked.origin, log)
+        for name, side in bases.items()
     }
     later = None if options["quick"] else advise_inputs.find_later_vllm(model, cluster, log)
     return (

@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Sequence
 
 from pipeline.commands.survey import SCHEMA
-from pipeline.commands.text import shorten_hashes, format_table
+from pipeline.commands.text import format_table, shorten_hashes
 from pipeline.foreign.combinations import Combination
 from pipeline.foreign.comparison import (
     Side,
@@ -30,7 +30,9 @@ def advice_text(
         f"model_from    {shorten_hashes(model.reference)}",
         f"cluster_from  {shorten_hashes(cluster.reference)}",
         "",
-        *format_table([head, *comparison_rows(model, cluster), *registry_entries(model, cluster, names[:MAX_TABLE_ENTRIES])]),
+        *format_table(
+            [head, *comparison_rows(model, cluster), *registry_entries(model, cluster, names[:MAX_TABLE_ENTRIES])]
+        ),
     ]
     if len(names) > MAX_TABLE_ENTRIES:
         lines.append(f"{len(names) - MAX_TABLE_ENTRIES} more architectures are listed with --json")

@@ -30,7 +30,9 @@ def create_image_folder(root: Path, name: str, text: str) -> str:
     return f"dockerfiles/{name}/image.yaml and Dockerfile"
 
 
-def rewrite_image_yaml(root: Path, name: str, image: str, requirements: Sequence[str], smoke: image_yaml.SmokeAdvice) -> str:
+def rewrite_image_yaml(
+    root: Path, name: str, image: str, requirements: Sequence[str], smoke: image_yaml.SmokeAdvice
+) -> str:
     """Put base into an image.yaml; returns what was written, in words. Raises HostError, ConfigError."""
     file = root / loader.IMAGES_FOLDER / name / "image.yaml"
     where = file.relative_to(root).as_posix()

@@ -2,7 +2,7 @@
 
 from typing import Any, ClassVar
 
-from pipeline.commands.base import JSON, GraphCommand, Options, refuse_words, print_json
+from pipeline.commands.base import JSON, GraphCommand, Options, print_json, refuse_words
 from pipeline.commands.survey import SCHEMA
 from pipeline.commands.text import counted, format_table
 from pipeline.core.errors import Exit
@@ -39,7 +39,10 @@ class Affected(GraphCommand):
             tasks = affected.touched_json(found)
             print_json({"schema": SCHEMA, "base": since.base, "commit": since.commit, "files": files, "tasks": tasks})
             return Exit.OK
-        print("\n".join(format_table([(one.task, _why(one.inputs, one.upstream)) for one in found])) or "no task is touched")
+        print(
+            "\n".join(format_table([(one.task, _why(one.inputs, one.upstream)) for one in found]))
+            or "no task is touched"
+        )
         counts = affected.count_touched(since, found)
         print(
             f"{counted(counts['files'], 'file differs', 'files differ')} from {since.base} ({since.commit[:12]}): "

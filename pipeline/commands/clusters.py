@@ -106,7 +106,9 @@ def find_containers(meant: ClusterSelection) -> list[tuple[str, ContainerState]]
             listed += client.containers.list(all=True, filters=filters, ignore_removed=True)
         return [container_state(container.attrs) for container in listed]
 
-    there = [(endpoint, found) for endpoint, all_found in on_each_engine(meant, containers).items() for found in all_found]
+    there = [
+        (endpoint, found) for endpoint, all_found in on_each_engine(meant, containers).items() for found in all_found
+    ]
     return sorted(there, key=lambda pair: (not is_node(meant, pair[1]), int(pair[1].labels.get(f"{LABEL}.rank", "0"))))
 
 

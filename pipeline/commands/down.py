@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pipeline.cluster.nodes import remove_cluster
 from pipeline.commands.base import GraphCommand, Options
-from pipeline.commands.clusters import check_word_count, select_cluster, on_each_engine
+from pipeline.commands.clusters import check_word_count, on_each_engine, select_cluster
 from pipeline.core.errors import Exit
 
 if TYPE_CHECKING:

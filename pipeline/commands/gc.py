@@ -5,15 +5,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from pipeline.commands.base import JSON, GraphCommand, Options, refuse_words, print_json
+from pipeline.commands.base import JSON, GraphCommand, Options, print_json, refuse_words
 from pipeline.commands.survey import SCHEMA
 from pipeline.commands.text import counted, format_size, format_table
 from pipeline.core import scratch
 from pipeline.core.errors import ConfigError, Exit, HostError
 from pipeline.core.locks import Holder
-from pipeline.graph.garbage import OUTSIDE, UNFINISHED, Item, item_at, find_garbage
+from pipeline.graph.garbage import OUTSIDE, UNFINISHED, Item, find_garbage, item_at
 from pipeline.graph.graph import Graph
-from pipeline.graph.run.holders import hold_free_tasks, find_holder
+from pipeline.graph.run.holders import find_holder, hold_free_tasks
 from pipeline.graph.task import Json
 
 DEFAULT_KEEP = 3
@@ -127,7 +127,11 @@ def _text(found: Garbage) -> list[str]:
         rows.append((f"{len(of_kind):5}", kind, format_size(sum(item.bytes for item in of_kind))))
         # They are not below artifacts/: what goes must be seen before it is agreed to.
         rows += [("", f"  {item.name}", format_size(item.bytes)) for item in of_kind if kind in OUTSIDE]
-    return ["to remove:", *format_table(rows), f"in all {counted(len(found.items), 'thing')}, {format_size(found.bytes)}"]
+    return [
+        "to remove:",
+        *format_table(rows),
+        f"in all {counted(len(found.items), 'thing')}, {format_size(found.bytes)}",
+    ]
 
 
 def _json(keep: int, found: Garbage, removed: list[Item]) -> Json:

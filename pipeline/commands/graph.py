@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 from doit import loader
 
-from pipeline.commands.base import JSON, GraphCommand, Options, wants_colour, print_json
+from pipeline.commands.base import JSON, GraphCommand, Options, print_json, wants_colour
 from pipeline.commands.survey import SCHEMA, TaskStatus, running_json, survey_tasks
-from pipeline.commands.text import ascii_only, format_duration, state_text, format_tree
+from pipeline.commands.text import ascii_only, format_duration, format_tree, state_text
 from pipeline.core.errors import ConfigError, Exit
 from pipeline.core.files import write_whole
 from pipeline.graph.graph import Graph

@@ -2,7 +2,7 @@
 
 from msgspec.structs import asdict
 
-from pipeline.commands.base import GraphCommand, Options, refuse_words, print_json
+from pipeline.commands.base import GraphCommand, Options, print_json, refuse_words
 from pipeline.commands.survey import SCHEMA
 from pipeline.core.errors import Exit
 from pipeline.host import needs as host

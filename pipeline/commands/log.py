@@ -52,7 +52,9 @@ class Log(GraphCommand):
         if options["json"]:
             print_json({"schema": SCHEMA, "logs": _jsons(logs, whole=not options["list"])})
         elif options["list"]:
-            print("\n".join(format_table([("TASK", "AGE", "SIZE", "LOG"), *(_row(n, f) for n in names for f in logs[n])])))
+            print(
+                "\n".join(format_table([("TASK", "AGE", "SIZE", "LOG"), *(_row(n, f) for n in names for f in logs[n])]))
+            )
         else:
             self._replay(graph, logs, follow=options["follow"])
         return Exit.OK

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from pipeline.cluster.nodes import ContainerState, read_output
 from pipeline.commands.base import GraphCommand, Options
-from pipeline.commands.clusters import check_word_count, select_cluster, find_containers
+from pipeline.commands.clusters import check_word_count, find_containers, select_cluster
 from pipeline.core.errors import ConfigError, Exit
 from pipeline.core.suggest import nearest
 from pipeline.host import engine

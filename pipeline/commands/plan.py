@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
-from pipeline.commands.base import GraphCommand, Options, wants_colour, print_json
+from pipeline.commands.base import GraphCommand, Options, print_json, wants_colour
 from pipeline.commands.survey import SCHEMA, TaskStatus, reasons_json, running_json, survey_tasks
-from pipeline.commands.text import STATES, format_duration, shorten_hashes, format_table
+from pipeline.commands.text import STATES, format_duration, format_table, shorten_hashes
 from pipeline.core.errors import Exit
 from pipeline.graph.decide import UNKNOWN, State
 from pipeline.graph.graph import Graph
@@ -74,7 +74,9 @@ def _why(seen: TaskStatus) -> str:
     if not own:
         return ""
     said = own[0].input.partition(":")[0] in ("record", "world")
-    return (shorten_hashes(own[0].new or "") if said else own[0].input) + (f" and {len(own) - 1} more" if own[1:] else "")
+    return (shorten_hashes(own[0].new or "") if said else own[0].input) + (
+        f" and {len(own) - 1} more" if own[1:] else ""
+    )
 
 
 def _sum(found: Iterable[TaskStatus], state: State) -> float:
@@ -87,7 +89,8 @@ def _total(found: list[TaskStatus], certain: float, possible: float) -> str:
         return "nothing to do"
     never = sum(seen.decision.state in (State.RUN, State.DEPENDS) and seen.usual is None for seen in found)
     said = {
-        f"{counts[State.RUN]} to run" + (f", usually {format_duration(certain)} one after the other" if certain else ""): True,
+        f"{counts[State.RUN]} to run"
+        + (f", usually {format_duration(certain)} one after the other" if certain else ""): True,
         f"{counts[State.RESTORE]} to restore": counts[State.RESTORE],
         f"{counts[State.DEPENDS]} may follow" + (f", {format_duration(possible)} more" if possible else ""): counts[
             State.DEPENDS

@@ -5,7 +5,14 @@ from typing import Any
 
 from pipeline.cluster.nodes import ContainerState
 from pipeline.commands.base import GraphCommand, Options, print_json
-from pipeline.commands.clusters import ClusterSelection, check_word_count, is_node, select_cluster, find_containers, count_unknown_clusters
+from pipeline.commands.clusters import (
+    ClusterSelection,
+    check_word_count,
+    count_unknown_clusters,
+    find_containers,
+    is_node,
+    select_cluster,
+)
 from pipeline.commands.survey import SCHEMA
 from pipeline.core import http_client
 from pipeline.core.errors import Exit

@@ -9,7 +9,7 @@ from typing import Any
 from doit import cmd_run
 from doit.control import TaskControl
 
-from pipeline.commands.failures import parse_words, exit_code_of
+from pipeline.commands.failures import exit_code_of, parse_words
 from pipeline.core.errors import ConfigError, Exit, HostError
 from pipeline.core.locks import lock_timeout_s
 from pipeline.graph.graph import Graph

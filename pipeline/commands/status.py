@@ -2,9 +2,9 @@
 
 import time
 
-from pipeline.commands.base import GraphCommand, Options, wants_colour, print_json
+from pipeline.commands.base import GraphCommand, Options, print_json, wants_colour
 from pipeline.commands.survey import SCHEMA, TaskStatus, iso_time, running_json, survey_tasks
-from pipeline.commands.text import format_age, format_duration, state_text, format_table
+from pipeline.commands.text import format_age, format_duration, format_table, state_text
 from pipeline.core.errors import Exit
 from pipeline.graph.graph import Graph
 from pipeline.graph.selection import select_tasks

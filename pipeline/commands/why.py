@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from pipeline.commands.base import GraphCommand, Options, print_json
 from pipeline.commands.survey import SCHEMA, TaskStatus, claim_states, reasons_json, running_json, survey_tasks
-from pipeline.commands.text import counted, format_duration, shorten_hashes, format_table
+from pipeline.commands.text import counted, format_duration, format_table, shorten_hashes
 from pipeline.core.errors import Exit
 from pipeline.graph.decide import Reason, State
 from pipeline.graph.graph import Graph

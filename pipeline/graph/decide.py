@@ -8,7 +8,7 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pipeline.graph.fingerprint import Values, fingerprint, upstream_values, input_values
+from pipeline.graph.fingerprint import Values, fingerprint, input_values, upstream_values
 from pipeline.graph.graph import Graph
 from pipeline.graph.keys import canonical_json
 from pipeline.graph.records import Record
@@ -102,7 +102,9 @@ def decide(graph: Graph, task: Task, results: Mapping[str, Outputs | None], *, a
 
     A lazy task that is `asked` for, by name or by a task that has to run, is like any other. Raises what look() raises.
     """
-    inputs = input_values(task.inputs, graph.surroundings) | upstream_values({n: out for n, out in results.items() if out is not None})
+    inputs = input_values(task.inputs, graph.surroundings) | upstream_values(
+        {n: out for n, out in results.items() if out is not None}
+    )
     unknown = [name for name in task.needs if results[name] is None]
     if unknown:
         return _depending(graph, task, inputs, unknown)

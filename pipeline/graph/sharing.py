@@ -6,7 +6,7 @@ from pipeline.core.errors import TandemError
 from pipeline.core.log import Log, announce
 from pipeline.core.procs import cancelled
 from pipeline.graph.fingerprint import fingerprint
-from pipeline.graph.records import Record, Records, record_text, parse_record
+from pipeline.graph.records import Record, Records, parse_record, record_text
 from pipeline.graph.task import MALFORMED, Task
 
 

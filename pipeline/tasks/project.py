@@ -57,7 +57,9 @@ def _add(made: Graph, tasks: Iterable[Task], name: str, *, default: str) -> None
 
 def _register_tools(made: Graph) -> None:
     made.tools.register("engine", _engine)
-    made.tools.register("buildx", lambda: identity_of_program(str(needs.plugin() or "docker-buildx"), ("version",), made.cache)())
+    made.tools.register(
+        "buildx", lambda: identity_of_program(str(needs.plugin() or "docker-buildx"), ("version",), made.cache)()
+    )
     made.tools.register("uv", identity_of_program(str(Path(sys.prefix) / "bin" / "uv"), ("--version",), made.cache))
     for platform in platforms.PLATFORMS:
         made.tools.register(f"emulator {platform}", partial(_emulator, platform, made))

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from pipeline.graph.run.outcome import Outcome
-from pipeline.graph.run.output import LOUD, NORMAL, QUIET, PlainScreen, Screen, write_line, outcome_text
+from pipeline.graph.run.output import LOUD, NORMAL, QUIET, PlainScreen, Screen, outcome_text, write_line
 
 if TYPE_CHECKING:
     from rich.live import Live

@@ -18,11 +18,11 @@ from pipeline.core.locks import hold_lock
 from pipeline.core.log import Log, announce
 from pipeline.core.procs import cancelled
 from pipeline.graph import sharing
-from pipeline.graph.decide import Decision, State, prefetch_claims, broken_claims, decide, decide_all
+from pipeline.graph.decide import Decision, State, broken_claims, decide, decide_all, prefetch_claims
 from pipeline.graph.graph import Graph
 from pipeline.graph.keys import folder_name
 from pipeline.graph.records import Record
-from pipeline.graph.run.guards import read_code, check_code_unchanged, check_inputs_unchanged, check_upstream_intact
+from pipeline.graph.run.guards import check_code_unchanged, check_inputs_unchanged, check_upstream_intact, read_code
 from pipeline.graph.run.outcome import End, Outcome, as_interruption
 from pipeline.graph.run.output import Screen, TaskLog
 from pipeline.graph.task import Outputs, Run, Task
@@ -300,7 +300,9 @@ class Runner:
         """Beside the records, because no time may be in them: when, how long, and how long as a rule."""
         file = self.graph.artifacts / "times" / f"{folder_name(task.name)}.json"
         entry = {"fingerprint": record.fingerprint, "started": round(started, 3), "seconds": round(seconds, 3)}
-        write_whole(file, json.dumps([entry, *past_runs(self.graph, task.name)][:MAX_PAST_RUNS], indent=1) + "\n", sync=False)
+        write_whole(
+            file, json.dumps([entry, *past_runs(self.graph, task.name)][:MAX_PAST_RUNS], indent=1) + "\n", sync=False
+        )
 
 
 @contextmanager

@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 
 from pipeline.commands.graph_html import HEIGHT, WIDTH, place_boxes, render_page
 from pipeline.commands.survey import survey_tasks
-from pipeline.commands.text import format_age, counted, format_duration, shorten_hashes, format_size, state_text, format_table, format_tree
+from pipeline.commands.text import (
+    counted,
+    format_age,
+    format_duration,
+    format_size,
+    format_table,
+    format_tree,
+    shorten_hashes,
+    state_text,
+)
 from pipeline.core.errors import ConfigError
 from pipeline.graph.graph import Graph
 from pipeline.graph.selection import select_tasks

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.errors import ConfigError, HostError, TandemError
-from pipeline.graph.fingerprint import Surroundings, fingerprint, result_digest, upstream_values, input_values
+from pipeline.graph.fingerprint import Surroundings, fingerprint, input_values, result_digest, upstream_values
 from pipeline.graph.stat_cache import StatCache
 from pipeline.graph.task import Inputs, Json
 from pipeline.graph.tools import Tools

@@ -17,7 +17,7 @@ from pipeline.graph.globs import expand
 from pipeline.graph.graph import Graph
 from pipeline.graph.records import Record, Records
 from pipeline.graph.run.outcome import End, Outcome, exit_code
-from pipeline.graph.run.output import PlainScreen, without_escapes, progress_text
+from pipeline.graph.run.output import PlainScreen, progress_text, without_escapes
 from pipeline.graph.stat_cache import StatCache
 from pipeline.graph.task import Inputs, Task
 
