@@ -306,9 +306,9 @@ def test_progress_is_said_from_time_to_time_where_there_is_no_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown = module.Shown()
-    monkeypatch.setattr(module, "EVERY", 0)
+    monkeypatch.setattr(module, "PROGRESS_INTERVAL_S", 0)
     shown.progress("spark-1", 2, 8, "s")
-    monkeypatch.setattr(module, "EVERY", 3600)
+    monkeypatch.setattr(module, "PROGRESS_INTERVAL_S", 3600)
     shown.progress("spark-1", 3, 8, "s")
     shown.line("done")
     shown.close()
