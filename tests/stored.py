@@ -1,9 +1,13 @@
 """What the engine holds: other tests make and remove images and containers meanwhile."""
 
+from contextlib import suppress
+
 from docker import DockerClient
+from docker.errors import NotFound
 from docker.models.containers import Container
 
 from pipeline.host import engine
+from pipeline.registry import local
 
 
 def names(client: DockerClient, part: str = "") -> dict[str, str]:
@@ -26,3 +30,14 @@ def remove(client: DockerClient, part: str) -> None:
     """Remove the images with such a name, under all their names."""
     for digest in set(names(client, part).values()):
         client.images.remove(digest, force=True)
+
+
+def remove_registry(address: str, *, volume: bool = False) -> None:
+    """Remove the local registry behind host:port, and with `volume` all that it holds."""
+    name = local.container_name(address)
+    with engine.session() as client:
+        for container in client.containers.list(all=True, filters={"name": f"^{name}$"}, ignore_removed=True):
+            engine.remove(container)
+        if volume:
+            with suppress(NotFound):
+                client.volumes.get(name).remove(force=True)

@@ -54,7 +54,7 @@ def remove_all(items: Iterable[Item], notes: list[str]) -> list[Item]:
     for item in items:
         try:
             item.remove()
-        except api.Forbidden as error:
+        except api.DeletionDisabled as error:
             if str(error) not in notes:
                 notes.append(str(error))
         else:

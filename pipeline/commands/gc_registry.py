@@ -18,32 +18,33 @@ def find_old_manifests(kept: KeptReferences, address: str, repositories: Sequenc
     """
     going = _digests(found for found in kept.ours if kept.lets_go(found))
     for repository in repositories:
-        old = api.having(address, repository, going)
+        old = api.existing_references(address, repository, going)
         if not old:
             continue
-        others = {*api.tags(address, repository), *api.having(address, repository, _digests(kept.hashes))}
+        mentioned = api.existing_references(address, repository, _digests(kept.hashes))
+        others = {*api.list_tags(address, repository), *mentioned}
         staying: set[str] = set()
         for reference in others:
-            found = api.manifest(address, repository, reference)
+            found = api.get_manifest(address, repository, reference)
             if found and found.digest not in old:
                 staying.update(_blobs(found.value))
         counted = set(staying)
         for digest in old:
-            found = api.manifest(address, repository, digest)
+            found = api.get_manifest(address, repository, digest)
             blobs = _blobs(found.value) if found else {}
             freed = sum(size for blob, size in blobs.items() if blob not in counted)
             counted.update(blobs)
-            remove = partial(api.delete, address, repository, digest)
+            remove = partial(api.delete_manifest, address, repository, digest)
             yield Item(kind=MANIFESTS, name=f"{address}/{repository}@{digest}", bytes=freed, remove=remove)
 
 
 def find_old_shared_records(kept: KeptReferences, address: str, repository: str) -> Iterator[Item]:
     """Records that were shared in this repository, and go here. Raises as old_manifests()."""
-    tags = [records.tag(task, fingerprint) for task, fingerprint in sorted(kept.going)]
-    for tag in api.having(address, repository, tags):
-        found = api.manifest(address, repository, tag)
+    tags = [records.record_tag(task, fingerprint) for task, fingerprint in sorted(kept.going)]
+    for tag in api.existing_references(address, repository, tags):
+        found = api.get_manifest(address, repository, tag)
         if found:
-            remove = partial(api.delete, address, repository, found.digest)
+            remove = partial(api.delete_manifest, address, repository, found.digest)
             size = sum(_blobs(found.value).values())
             yield Item(kind=MANIFESTS, name=f"{address}/{repository}:{tag}", bytes=size, remove=remove)
 
@@ -60,7 +61,7 @@ def collect_registry_garbage(address: str) -> None:
     if (found["Config"]["Labels"] or {}).get(engine.LABEL) != "registry":
         return
     with engine.session("local") as client:
-        code, said = client.containers.get(name).exec_run(list(local.COLLECT))
+        code, said = client.containers.get(name).exec_run(list(local.COLLECT_COMMAND))
     if code:
         raise TandemError(f"{name} frees no space: {str(said)[-500:]}")
 

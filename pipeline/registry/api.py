@@ -1,12 +1,13 @@
-"""A registry's HTTP API, as far as a look needs it: manifests by digest or tag, and their platforms; and their end.
+"""A registry's HTTP API, as far as a look needs it: manifests and blobs, their platforms, and their deletion.
 
-Plain HTTP, which is what a registry on loopback or in a lab speaks; with the name and password of `docker login` where
-the registry wants them.
+It speaks plain HTTP, as a registry on loopback or in a lab does, and gives the name and password of `docker login`
+where the registry wants them.
 """
 
 import base64
 import json
 from collections.abc import Sequence
+from http import HTTPStatus
 from typing import Any
 
 from msgspec import Struct
@@ -15,7 +16,7 @@ from pipeline.core import http_client
 from pipeline.core.errors import TandemError
 from pipeline.host import docker_config
 
-ACCEPT = ", ".join(
+MANIFEST_TYPES = ", ".join(
     [
         "application/vnd.oci.image.index.v1+json",
         "application/vnd.oci.image.manifest.v1+json",
@@ -24,186 +25,184 @@ ACCEPT = ", ".join(
     ]
 )
 """Media types of manifests (OCI image spec 1.1; Docker registry v2, schema 2)."""
-AT_ONCE = 100
+BATCH_SIZE = 100
+"""Requests sent before an answer is read: the connection can hold only so many answers."""
+START_HINT = "`./doitw registry` starts the local one, if pipeline.yaml says serve"
 
 
-class Unreachable(TandemError):
-    """Nobody answers at the registry's address, or what answers is no registry."""
+class RegistryUnreachable(TandemError):
+    """No registry answers at the address."""
 
 
-class Forbidden(TandemError):
-    """The registry's configuration forbids what was asked for."""
+class DeletionDisabled(TandemError):
+    """The registry's configuration does not allow deletions."""
 
 
 class Manifest(Struct, frozen=True):
-    """A manifest as the registry gives it: its digest, and its JSON."""
+    """A manifest or index as the registry gives it."""
 
     digest: str
     value: Any
+    """Its JSON: an object."""
 
 
-def answers(address: str) -> bool:
-    """Whether a registry answers at host:port (GET /v2/ says 200 or 401)."""
+def is_up(address: str) -> bool:
+    """Returns whether a registry answers at host:port (GET /v2/ says 200 or 401)."""
     try:
-        return _ask(address, "/v2/", "GET").status in (200, 401)
-    except Unreachable:
+        return _request(address, "/v2/", "GET").status in (HTTPStatus.OK, HTTPStatus.UNAUTHORIZED)
+    except RegistryUnreachable:
         return False
 
 
-def head(address: str, repository: str, reference: str) -> str | None:
-    """The digest (sha256:…) under which the registry has a tag or digest; None if it has not.
+def find_digest(address: str, repository: str, reference: str) -> str | None:
+    """Returns the digest (sha256:…) under which the registry has a tag or digest; None if it does not have it.
 
-    Raises Unreachable, or TandemError for an answer that is neither 200 nor 404.
+    Raises RegistryUnreachable, and TandemError for an answer other than 200 and 404.
     """
-    path = f"/v2/{repository}/manifests/{reference}"
-    answer = _found(address, path, "HEAD")
-    if answer is None:
-        return None
-    return answer.headers.get("docker-content-digest")
+    answer = _get_or_none(address, f"/v2/{repository}/manifests/{reference}", "HEAD")
+    return None if answer is None else answer.headers.get("docker-content-digest")
 
 
-def manifest(address: str, repository: str, reference: str) -> Manifest | None:
-    """A manifest or index by tag or digest; None if the registry has not got it. Raises as head()."""
+def get_manifest(address: str, repository: str, reference: str) -> Manifest | None:
+    """Returns a manifest or index by tag or digest; None if the registry does not have it. Raises as find_digest()."""
     path = f"/v2/{repository}/manifests/{reference}"
-    answer = _found(address, path, "GET")
+    answer = _get_or_none(address, path, "GET")
     if answer is None:
         return None
     try:
         value = json.loads(answer.body)
     except ValueError as error:
-        raise TandemError(f"the registry {address} gives no manifest for {path}: {error}") from error
+        raise TandemError(f"the registry {address} does not give a manifest for {path}: {error}") from error
     if not isinstance(value, dict):
-        raise TandemError(f"the registry {address} gives no manifest for {path}: {type(value).__name__}")
+        raise TandemError(f"the registry {address} does not give a manifest for {path}: {type(value).__name__}")
     return Manifest(answer.headers.get("docker-content-digest", ""), value)
 
 
-def blob(address: str, repository: str, digest: str) -> bytes | None:
-    """A blob, whose content is not checked here; None if the registry has not got it. Raises as head()."""
-    path = f"/v2/{repository}/blobs/{digest}"
-    answer = _found(address, path, "GET")
+def get_blob(address: str, repository: str, digest: str) -> bytes | None:
+    """Returns a blob, whose content is not verified; None if the registry does not have it. Raises as find_digest()."""
+    answer = _get_or_none(address, f"/v2/{repository}/blobs/{digest}", "GET")
     return None if answer is None else answer.body
 
 
-def missing(address: str, repository: str, digest: str) -> tuple[str, ...] | None:
-    """The digests of what a manifest or index names and the registry has not got; None if it has not got itself.
+def missing_parts(address: str, repository: str, digest: str) -> tuple[str, ...] | None:
+    """Returns the digests that a manifest or index names and the registry lacks; None if it lacks the manifest.
 
-    A registry that lost a blob still answers for the manifest. Raises as head().
+    A registry that lost a blob still answers for the manifest. Raises as find_digest().
     """
-    found = manifest(address, repository, digest)
-    if found is None:
+    manifest = get_manifest(address, repository, digest)
+    if manifest is None:
         return None
-    parts = [("manifests", part["digest"]) for part in found.value.get("manifests", [])]
-    parts += [("blobs", part["digest"]) for part in (found.value.get("config"), *found.value.get("layers", [])) if part]
-    statuses = _statuses(address, [f"/v2/{repository}/{kind}/{part}" for kind, part in parts])
-    return tuple(part for (_, part), status in zip(parts, statuses, strict=True) if status == 404)
+    config, layers = manifest.value.get("config"), manifest.value.get("layers", [])
+    parts = [("manifests", part["digest"]) for part in manifest.value.get("manifests", [])]
+    parts += [("blobs", part["digest"]) for part in (config, *layers) if part]
+    statuses = _head_statuses(address, [f"/v2/{repository}/{kind}/{part}" for kind, part in parts])
+    return tuple(part for (_, part), status in zip(parts, statuses, strict=True) if status == HTTPStatus.NOT_FOUND)
 
 
-def having(address: str, repository: str, references: Sequence[str]) -> tuple[str, ...]:
-    """Those of the digests and tags under which the repository has a manifest. Raises Unreachable."""
+def existing_references(address: str, repository: str, references: Sequence[str]) -> tuple[str, ...]:
+    """Returns those of the digests and tags under which the repository has a manifest. Raises RegistryUnreachable."""
     statuses: list[int] = []
-    # No more at once: nothing is read before all is sent, and the connection holds only so many answers.
-    for first in range(0, len(references), AT_ONCE):
-        part = references[first : first + AT_ONCE]
-        statuses += _statuses(address, [f"/v2/{repository}/manifests/{reference}" for reference in part])
-    return tuple(reference for reference, status in zip(references, statuses, strict=True) if status == 200)
+    for first in range(0, len(references), BATCH_SIZE):
+        batch = references[first : first + BATCH_SIZE]
+        statuses += _head_statuses(address, [f"/v2/{repository}/manifests/{reference}" for reference in batch])
+    return tuple(reference for reference, status in zip(references, statuses, strict=True) if status == HTTPStatus.OK)
 
 
-def tags(address: str, repository: str) -> tuple[str, ...]:
-    """The repository's tags; none if there is no such repository. Raises as head()."""
+def list_tags(address: str, repository: str) -> tuple[str, ...]:
+    """Returns the repository's tags; none if it does not exist. Raises as find_digest()."""
     path = f"/v2/{repository}/tags/list"
-    answer = _found(address, path, "GET")
+    answer = _get_or_none(address, path, "GET")
     try:
         return tuple(answer.json()["tags"] or ()) if answer else ()
     except (LookupError, TypeError, ValueError) as error:
-        raise TandemError(f"the registry {address} gives no list of tags for {path}: {error}") from error
+        raise TandemError(f"the registry {address} does not list tags for {path}: {error}") from error
 
 
-def delete(address: str, repository: str, digest: str) -> None:
-    """Delete a manifest and its tags; what is gone already is as good. Blobs stay until the registry collects them.
+def delete_manifest(address: str, repository: str, digest: str) -> None:
+    """Deletes a manifest and its tags, if it still exists. Its blobs stay until the registry collects them.
 
-    Raises Forbidden if the registry deletes nothing, Unreachable, TandemError for another answer (OCI distribution
-    spec 1.1, "Deleting Manifests": 202, 404, or 405).
+    Raises DeletionDisabled, RegistryUnreachable, and TandemError for another answer (OCI distribution spec 1.1,
+    "Deleting Manifests": 202, 404, or 405).
     """
     path = f"/v2/{repository}/manifests/{digest}"
-    answer = _ask(address, path, "DELETE")
-    if answer.status == 405:
-        raise Forbidden(f"the registry {address} deletes no manifests", hint="its configuration must enable it")
-    if answer.status not in (202, 404):
-        raise TandemError(f"the registry {address} answers {answer.status} to DELETE {path}", hint=_hint(answer.status))
+    answer = _request(address, path, "DELETE")
+    if answer.status == HTTPStatus.METHOD_NOT_ALLOWED:
+        raise DeletionDisabled(
+            f"the registry {address} does not delete manifests", hint="its configuration must enable it"
+        )
+    if answer.status not in (HTTPStatus.ACCEPTED, HTTPStatus.NOT_FOUND):
+        raise _unexpected(address, path, "DELETE", answer.status)
 
 
-def _statuses(address: str, paths: Sequence[str]) -> list[int]:
-    where, headers = _where(address), {"Accept": ACCEPT}
+def list_platforms(address: str, repository: str, digest: str) -> tuple[str, ...]:
+    """Returns the platforms (os/architecture) of a pushed manifest or index, sorted. Raises as find_digest()."""
+    manifest = get_manifest(address, repository, digest)
+    if manifest is None:
+        return ()
+    if "manifests" in manifest.value:
+        entries = [entry.get("platform", {}) for entry in manifest.value["manifests"]]
+    else:
+        config = manifest.value["config"]["digest"]
+        answer = _request(address, f"/v2/{repository}/blobs/{config}", "GET")
+        entries = [answer.json()] if answer.status == HTTPStatus.OK else []
+    return tuple(sorted(f"{entry.get('os')}/{entry.get('architecture')}" for entry in entries))
+
+
+def find_login(address: str) -> tuple[str, str] | None:
+    """Returns name and password for a registry from Docker's configuration and its credential helpers."""
+    from docker import auth
+
+    with docker_config.read():
+        entry = auth.load_config().resolve_authconfig(address) or {}
+    name, password = entry.get("username") or entry.get("Username"), entry.get("password") or entry.get("Password")
+    return (name, password) if name and password else None
+
+
+def _head_statuses(address: str, paths: Sequence[str]) -> list[int]:
+    server, headers = _host_and_port(address), {"Accept": MANIFEST_TYPES}
     try:
-        statuses = http_client.heads(where, paths, headers=headers)
-        if 401 in statuses and (known := login(address)):
-            statuses = http_client.heads(where, paths, headers=headers | _basic(known))
+        statuses = http_client.heads(server, paths, headers=headers)
+        if HTTPStatus.UNAUTHORIZED in statuses and (login := find_login(address)):
+            statuses = http_client.heads(server, paths, headers=headers | _basic_auth(login))
     except (OSError, ValueError) as error:
         raise _unreachable(address, error) from error
     return statuses
 
 
-def _found(address: str, path: str, method: str) -> http_client.Answer | None:
-    """What the registry has at a path; None for 404. Raises TandemError for any other answer than 200."""
-    answer = _ask(address, path, method)
-    if answer.status not in (200, 404):
-        raise TandemError(
-            f"the registry {address} answers {answer.status} to {method} {path}", hint=_hint(answer.status)
-        )
-    return answer if answer.status == 200 else None
+def _get_or_none(address: str, path: str, method: str) -> http_client.Answer | None:
+    """Returns the answer 200; None for 404. Raises TandemError for any other."""
+    answer = _request(address, path, method)
+    if answer.status not in (HTTPStatus.OK, HTTPStatus.NOT_FOUND):
+        raise _unexpected(address, path, method, answer.status)
+    return answer if answer.status == HTTPStatus.OK else None
 
 
-def login(address: str) -> tuple[str, str] | None:
-    """Name and password for a registry from Docker's configuration, its credential helpers included."""
-    from docker import auth
-
-    with docker_config.read():
-        found = auth.load_config().resolve_authconfig(address) or {}
-    name, password = found.get("username") or found.get("Username"), found.get("password") or found.get("Password")
-    return (name, password) if name and password else None
-
-
-def platforms(address: str, repository: str, digest: str) -> tuple[str, ...]:
-    """The platforms (os/architecture) that a pushed manifest or index offers, sorted. Raises as head()."""
-    found = manifest(address, repository, digest)
-    if found is None:
-        return ()
-    if "manifests" in found.value:
-        entries = [entry.get("platform", {}) for entry in found.value["manifests"]]
-    else:
-        config = found.value["config"]["digest"]
-        answer = _ask(address, f"/v2/{repository}/blobs/{config}", "GET")
-        entries = [answer.json()] if answer.status == 200 else []
-    return tuple(sorted(f"{entry.get('os')}/{entry.get('architecture')}" for entry in entries))
-
-
-def _ask(address: str, path: str, method: str) -> http_client.Answer:
-    headers = {"Accept": ACCEPT}
+def _request(address: str, path: str, method: str) -> http_client.Answer:
+    server, headers = _host_and_port(address), {"Accept": MANIFEST_TYPES}
     try:
-        answer = http_client.ask(_where(address), path, method=method, headers=headers)
+        answer = http_client.ask(server, path, method=method, headers=headers)
         # Asked for only now: reading Docker's configuration takes longer than a look does.
-        if answer.status == 401 and path != "/v2/" and (known := login(address)):
-            answer = http_client.ask(_where(address), path, method=method, headers=headers | _basic(known))
+        if answer.status == HTTPStatus.UNAUTHORIZED and path != "/v2/" and (login := find_login(address)):
+            answer = http_client.ask(server, path, method=method, headers=headers | _basic_auth(login))
         return answer
     except (OSError, ValueError) as error:
         raise _unreachable(address, error) from error
 
 
-def _where(address: str) -> tuple[str, int]:
+def _host_and_port(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)
 
 
-def _basic(known: tuple[str, str]) -> dict[str, str]:
-    return {"Authorization": f"Basic {base64.b64encode(':'.join(known).encode()).decode()}"}
+def _basic_auth(login: tuple[str, str]) -> dict[str, str]:
+    return {"Authorization": f"Basic {base64.b64encode(':'.join(login).encode()).decode()}"}
 
 
-def _unreachable(address: str, error: Exception) -> Unreachable:
-    return Unreachable(
-        f"no registry answers at {address}: {error}",
-        hint="`doit registry` starts the local one, if pipeline.yaml says serve",
-    )
+def _unreachable(address: str, error: Exception) -> RegistryUnreachable:
+    return RegistryUnreachable(f"no registry answers at {address}: {error}", hint=START_HINT)
 
 
-def _hint(status: int) -> str:
-    return "log in with `docker login`" if status in (401, 403) else ""
+def _unexpected(address: str, path: str, method: str, status: int) -> TandemError:
+    refused = status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+    hint = "log in with `docker login`" if refused else ""
+    return TandemError(f"the registry {address} answers {status} to {method} {path}", hint=hint)

@@ -1,7 +1,6 @@
-"""A smoked image in; registry/name@sha256:… out. Only what the registry lacks is sent."""
+"""Stage push: a smoked image in, registry/name@sha256:… out. Only what the registry lacks is sent."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from msgspec import Struct
 
 from pipeline.core import procs
 from pipeline.core.errors import Cancelled, TandemError
@@ -9,119 +8,109 @@ from pipeline.core.log import Log
 from pipeline.host import engine, registry_errors
 from pipeline.host.registry_errors import RegistryCause
 from pipeline.registry import api
-
-TRIES = 5
-
-
-class Transient(TandemError):
-    """A failure of the registry that a second try may not meet: a 5xx, a reset, an upload it lost."""
+from pipeline.registry.retry import Transient, retry_transient
 
 
-@dataclass(frozen=True)
-class Pushed:
-    """An image that a registry holds, proved by a look at the registry after the push."""
+class SmokedImage(Struct, frozen=True):
+    """An image of the local store that passed its smoke checks."""
+
+    digest: str
+    platform: str
+    """os/architecture"""
+
+
+class Pushed(Struct, frozen=True):
+    """An image that a registry holds, as a look after the push proved."""
 
     address: str
+    """host:port of the registry"""
     repository: str
     digest: str
+    tag: str
 
     def __str__(self) -> str:
         return f"{self.address}/{self.repository}@{self.digest}"
 
 
-def push(digest: str, platform: str, address: str, repository: str, tag: str, log: Log) -> Pushed:
-    """Push the image `digest` of the local store as address/repository:tag, and prove it by a look.
+def push(image: SmokedImage, address: str, repository: str, tag: str, log: Log) -> Pushed:
+    """Pushes an image of the local store as address/repository:tag, and verifies that the registry has it.
 
-    5xx answers, resets and lost uploads are tried again (5 times, 1 s to 30 s apart), refusals never.
-    Raises TandemError; Unreachable if no registry answers.
+    Server errors, resets and lost uploads are retried (5 tries, 1 s to 30 s apart), refusals are not.
+    Raises RegistryUnreachable, TandemError.
     """
-    pushed = Pushed(address, repository, digest)
-    if api.missing(address, repository, digest) == () and api.head(address, repository, tag) == digest:
+    digest = image.digest
+    pushed = Pushed(address, repository, digest, tag)
+    if api.missing_parts(address, repository, digest) == () and api.find_digest(address, repository, tag) == digest:
         log.line(f"{pushed} is there already")
         return pushed
     reference = f"{address}/{repository}:{tag}"
-    if not engine.client().images.get(digest).tag(f"{address}/{repository}", tag):
-        raise TandemError(f"the engine could not tag {digest} as {reference}")
-    retried(lambda: _once(reference, log), log)
-    _prove(pushed, tag, platform)
+    with engine.session() as client, engine.failures(f"{digest} cannot be tagged as {reference}"):
+        client.images.get(digest).tag(f"{address}/{repository}", tag)
+    retry_transient(lambda: _push_once(reference, log), log)
+    _verify(pushed, image.platform)
     log.line(f"{pushed} is pushed")
     return pushed
 
 
-def pull(digest: str, platform: str, address: str, repository: str, tag: str, log: Log) -> None:
-    """Bring an image that was pushed before back into the local store, and name it `tag` there.
+def pull_image(digest: str, platform: str, address: str, repository: str, tag: str, log: Log) -> None:
+    """Pulls an image that was pushed before into the local store, and names it `tag` there.
 
-    Raises TandemError if the registry has not got it, or if what came is not that digest.
+    Raises TandemError if the registry does not have it, or gives another digest.
     """
-    if api.head(address, repository, digest) != digest:
-        raise TandemError(f"the registry {address} has no {repository}@{digest}")
-    log.line(f"pulling {address}/{repository}@{digest} …")
-    with engine.session() as client, engine.failures(f"{address}/{repository}@{digest} cannot be pulled"):
-        found = client.images.pull(f"{address}/{repository}", tag=digest, platform=platform)
-        if found.id != digest:
-            raise TandemError(f"the registry {address} gave {found.id} for {digest}")
-        name, _, version = tag.rpartition(":")
-        found.tag(name, version)
+    name = f"{address}/{repository}@{digest}"
+    if api.find_digest(address, repository, digest) != digest:
+        raise TandemError(f"the registry {address} does not have {repository}@{digest}")
+    log.line(f"pulling {name} …")
+    with engine.session() as client, engine.failures(f"{name} cannot be pulled"):
+        pulled = client.images.pull(f"{address}/{repository}", tag=digest, platform=platform)
+        if pulled.id != digest:
+            raise TandemError(f"the registry {address} gave {pulled.id} for {digest}")
+        local_name, _, local_tag = tag.rpartition(":")
+        pulled.tag(local_name, local_tag)
 
 
-def retried(send: Callable[[], None], log: Log) -> None:
-    """Do what may fail with Transient, up to 5 times, 1 s to 30 s apart. Raises what `send` raises, and Cancelled."""
-    from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
-
-    def again(state: object) -> None:
-        if procs.cancelled():
-            raise Cancelled("interrupted")
-        log.line(f"the push failed in a way that may pass; trying again: {getattr(state, 'outcome', None)}")
-
-    Retrying(
-        retry=retry_if_exception_type(Transient),
-        stop=stop_after_attempt(TRIES),
-        wait=wait_random_exponential(min=1, max=30),
-        before_sleep=again,
-        reraise=True,
-    )(send)
-
-
-def _once(reference: str, log: Log) -> None:
-    sent: dict[str, int] = {}
-    total: dict[str, int] = {}
-    for event in engine.client().api.push(reference, stream=True, decode=True):
-        if procs.cancelled():
-            raise Cancelled("interrupted")
-        if "error" in event:
-            raise classify(reference, str(event["error"]))
-        detail = event.get("progressDetail") or {}
-        if detail.get("total"):
-            sent[event["id"]], total[event["id"]] = detail.get("current", 0), detail["total"]
-            log.progress("push", sum(sent.values()), sum(total.values()), "B")
-        elif event.get("status") and event.get("status") not in ("Preparing", "Waiting"):
-            log.line(f"{event.get('id', '')} {event['status']}".strip())
-
-
-def classify(reference: str, said: str) -> TandemError:
-    """The engine's words about a failed push, as an error that tells whether another try makes sense."""
-    failed = f"{reference}: the push failed: {said}"
-    match registry_errors.classify(said):
+def push_error(reference: str, message: str) -> TandemError:
+    """Returns the error for an engine's message about a failed push: Transient if another try may succeed."""
+    failed = f"{reference}: the push failed: {message}"
+    match registry_errors.classify(message):
         case RegistryCause.DENIED:
-            return TandemError(f"{reference}: the registry refuses the push: {said}", hint="log in with `docker login`")
+            refused = f"{reference}: the registry refuses the push: {message}"
+            return TandemError(refused, hint="log in with `docker login`")
         case RegistryCause.PLAIN_HTTP:
             return TandemError(f"{reference}: {registry_errors.PLAIN_HTTP}", hint=registry_errors.PLAIN_HTTP_HINT)
         case RegistryCause.INTERRUPTED | RegistryCause.SERVER_ERROR:
             return Transient(failed)
         case RegistryCause.UNREACHABLE:
-            message = f"{reference}: no registry answers: {said}"
-            return api.Unreachable(message, hint="`./doitw registry` starts the local one")
+            return api.RegistryUnreachable(f"{reference}: no registry answers: {message}", hint=api.START_HINT)
         case RegistryCause.RATE_LIMITED | RegistryCause.UNKNOWN_IMAGE | RegistryCause.OTHER:
             return TandemError(failed)
 
 
-def _prove(pushed: Pushed, tag: str, platform: str) -> None:
-    for reference in (pushed.digest, tag):
-        found = api.head(pushed.address, pushed.repository, reference)
-        if found != pushed.digest:
+def _push_once(reference: str, log: Log) -> None:
+    sent: dict[str, int] = {}
+    total: dict[str, int] = {}
+    with engine.session() as client:
+        for event in client.api.push(reference, stream=True, decode=True):
+            if procs.cancelled():
+                raise Cancelled("interrupted")
+            if "error" in event:
+                raise push_error(reference, str(event["error"]))
+            detail = event.get("progressDetail") or {}
+            if detail.get("total"):
+                sent[event["id"]], total[event["id"]] = detail.get("current", 0), detail["total"]
+                log.progress("push", sum(sent.values()), sum(total.values()), "B")
+            elif event.get("status") and event.get("status") not in ("Preparing", "Waiting"):
+                log.line(f"{event.get('id', '')} {event['status']}".strip())
+
+
+def _verify(pushed: Pushed, platform: str) -> None:
+    """Raises TandemError if the registry does not have the image under digest and tag, for this platform alone."""
+    for reference in (pushed.digest, pushed.tag):
+        digest = api.find_digest(pushed.address, pushed.repository, reference)
+        if digest != pushed.digest:
             raise TandemError(
-                f"{pushed.address}/{pushed.repository}:{reference} is {found} after the push of {pushed.digest}"
+                f"{pushed.address}/{pushed.repository}:{reference} is {digest} after the push of {pushed.digest}"
             )
-    offered = api.platforms(pushed.address, pushed.repository, pushed.digest)
-    if offered != (platform,):
-        raise TandemError(f"{pushed} offers {', '.join(offered) or 'no platform'} after the push, not {platform}")
+    platforms = api.list_platforms(pushed.address, pushed.repository, pushed.digest)
+    if platforms != (platform,):
+        raise TandemError(f"{pushed} offers {', '.join(platforms) or 'no platform'} after the push, not {platform}")

@@ -1,139 +1,153 @@
-"""Records in a registry: one small OCI artifact each, so that a checkout can take the results of another.
+"""Records in a registry: one small OCI artifact each, so that a checkout can use the results of another.
 
-Looked for over a plain socket; written over requests, which the docker SDK brings along.
+They are read over a plain socket, and written with requests, which the Docker SDK brings along.
 """
 
 import hashlib
 import json
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from pipeline.core.errors import TandemError
 from pipeline.core.log import Log
 from pipeline.registry import api
-from pipeline.registry.push import Transient, retried
+from pipeline.registry.retry import Transient, retry_transient
 
 if TYPE_CHECKING:
     from requests import Response, Session
 
-ARTIFACT = "application/vnd.tandem.record.v1"
-CONTENT = "application/vnd.tandem.record.v1+json"
-MANIFEST = "application/vnd.oci.image.manifest.v1+json"
-EMPTY = "application/vnd.oci.empty.v1+json"
-LARGEST = 4 << 20
-WITHIN = 10.0
+ARTIFACT_TYPE = "application/vnd.tandem.record.v1"
+CONTENT_TYPE = "application/vnd.tandem.record.v1+json"
+MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
+EMPTY_TYPE = "application/vnd.oci.empty.v1+json"
+EMPTY = b"{}"
+"""The content of an artifact's config (OCI image spec 1.1, "Guidance for an Empty Descriptor")."""
+MAX_RECORD_BYTES = 4 << 20
+REQUEST_TIMEOUT_S = 10.0
 
 
 class RecordStore:
-    """The records in one repository of a registry; written to only if `may_write`."""
+    """The records in one repository of a registry."""
 
     def __init__(self, address: str, repository: str, *, may_write: bool) -> None:
         self._address = address
         self._repository = repository
         self._may_write = may_write
-        self._silent = False
+        self._unreachable = False
 
     def get(self, task: str, fingerprint: str, log: Log) -> bytes | None:
-        """A record's text, its digest checked; None if there is none. Raises TandemError for what is no record.
+        """Returns a record's text, verified by its digest; None if there is none. Raises TandemError for other content.
 
-        A registry that does not answer is asked once, and has nothing.
+        A registry that does not answer is asked once, and counts as empty.
         """
-        if self._silent:
+        if self._unreachable:
             return None
         try:
-            return read(self._address, self._repository, tag(task, fingerprint))
-        except api.Unreachable as error:
-            self._silent = True
+            return read_record(self._address, self._repository, record_tag(task, fingerprint))
+        except api.RegistryUnreachable as error:
+            self._unreachable = True
             log.line(f"no shared results: {error}")
             return None
 
     def put(self, task: str, fingerprint: str, text: bytes, log: Log) -> None:
-        """Keep a record's text. Raises TandemError; Unreachable if the registry does not answer."""
-        if self._may_write and not self._silent:
-            write(self._address, self._repository, tag(task, fingerprint), text, log)
+        """Writes a record's text, if this store may be written to. Raises RegistryUnreachable, TandemError."""
+        if self._may_write and not self._unreachable:
+            write_record(self._address, self._repository, record_tag(task, fingerprint), text, log)
 
 
-def tag(task: str, fingerprint: str) -> str:
-    """The tag of a record: at most 128 characters of [A-Za-z0-9_.-], as the distribution spec wants."""
+def record_tag(task: str, fingerprint: str) -> str:
+    """Returns the tag of a record: at most 128 characters of [A-Za-z0-9_.-], as the distribution spec demands."""
     return f"{task.replace(':', '-').replace('/', '-')[:60]}-{fingerprint}"
 
 
-def read(address: str, repository: str, name: str) -> bytes | None:
-    """The content of the artifact with that tag; None if there is none.
+def read_record(address: str, repository: str, tag: str) -> bytes | None:
+    """Returns the content of the artifact with that tag; None if there is none.
 
-    Raises Unreachable, or TandemError if it is not an artifact of ours, or not of its own digest.
+    Raises RegistryUnreachable, and TandemError if it is not an artifact of ours, or does not have its own digest.
     """
-    where = f"{address}/{repository}:{name}"
-    found = api.manifest(address, repository, name)
-    if found is None:
+    name = f"{address}/{repository}:{tag}"
+    manifest = api.get_manifest(address, repository, tag)
+    if manifest is None:
         return None
     try:
-        kind, (layer,) = found.value["artifactType"], found.value["layers"]
+        artifact_type, (layer,) = manifest.value["artifactType"], manifest.value["layers"]
         digest, size = layer["digest"], layer["size"]
-        if (kind, layer["mediaType"]) != (ARTIFACT, CONTENT) or not 0 < size <= LARGEST:
-            raise ValueError(f"{kind} with {size} bytes of {layer['mediaType']}")
+        if (artifact_type, layer["mediaType"]) != (ARTIFACT_TYPE, CONTENT_TYPE) or not 0 < size <= MAX_RECORD_BYTES:
+            raise ValueError(f"{artifact_type} with {size} bytes of {layer['mediaType']}")
     except (LookupError, TypeError, ValueError) as error:
-        raise TandemError(f"{where}: not a record: {error}") from error
-    content = api.blob(address, repository, digest)
+        raise TandemError(f"{name}: not a record: {error}") from error
+    content = api.get_blob(address, repository, digest)
     if content is None or _digest(content) != digest:
-        raise TandemError(f"{where}: its content is {'gone' if content is None else 'not ' + digest}")
+        raise TandemError(f"{name}: its content is {'gone' if content is None else 'not ' + digest}")
     return content
 
 
-def write(address: str, repository: str, name: str, content: bytes, log: Log) -> None:
-    """Put an artifact with this content under that tag. What may pass is tried again; raises TandemError."""
-    from requests import Session
-
-    where = f"{address}/{repository}:{name}"
-    layer = {"mediaType": CONTENT, "digest": _digest(content), "size": len(content)}
+def write_record(address: str, repository: str, tag: str, content: bytes, log: Log) -> None:
+    """Writes an artifact with this content under that tag; retries what may pass. Raises as RecordStore.put()."""
+    name = f"{address}/{repository}:{tag}"
+    layer = {"mediaType": CONTENT_TYPE, "digest": _digest(content), "size": len(content)}
     manifest = {
         "schemaVersion": 2,
-        "mediaType": MANIFEST,
-        "artifactType": ARTIFACT,
-        "config": {"mediaType": EMPTY, "digest": _digest(b"{}"), "size": 2},
+        "mediaType": MANIFEST_TYPE,
+        "artifactType": ARTIFACT_TYPE,
+        "config": {"mediaType": EMPTY_TYPE, "digest": _digest(EMPTY), "size": len(EMPTY)},
         "layers": [layer],
     }
     text = json.dumps(manifest, sort_keys=True).encode()
-
-    def send() -> None:
-        with Session() as session:
-            # Straight to the registry, as looks go: no proxy, no .netrc.
-            session.trust_env = False
-            session.auth = api.login(address)
-            base = f"http://{address}/v2/{repository}"
-            for blob in (b"{}", content):
-                _upload(session, base, blob, where)
-            _ask(session, "PUT", f"{base}/manifests/{name}", where, data=text, kind=MANIFEST)
-
-    retried(send, log)
-    log.line(f"{where} is there for others")
+    retry_transient(lambda: _upload_record(address, repository, tag, content, text), log)
+    log.line(f"{name} is there for others")
 
 
-def _upload(session: "Session", base: str, blob: bytes, where: str) -> None:
-    opened = _ask(session, "POST", f"{base}/blobs/uploads/", where)
-    # Wherever the registry thinks it is, it is where we reached it: and only there the password goes.
-    to = urlsplit(opened.headers.get("Location", ""))
-    query = f"{to.query}&" if to.query else ""
-    host = base.partition("/v2/")[0]
-    _ask(session, "PUT", f"{host}{to.path}?{query}digest={_digest(blob)}", where, data=blob)
+def _upload_record(address: str, repository: str, tag: str, content: bytes, manifest: bytes) -> None:
+    from requests import Session
+
+    name, base = f"{address}/{repository}:{tag}", f"http://{address}/v2/{repository}"
+    with Session() as session:
+        session.trust_env = False  # straight to the registry, as looks go: no proxy, no .netrc
+        session.auth = api.find_login(address)
+        for blob in (EMPTY, content):
+            _upload_blob(session, base, blob, name)
+        _request(session, "PUT", f"{base}/manifests/{tag}", name, data=manifest, content_type=MANIFEST_TYPE)
 
 
-def _ask(
-    session: "Session", method: str, url: str, where: str, *, data: bytes = b"", kind: str = "application/octet-stream"
+def _upload_blob(session: "Session", base: str, blob: bytes, name: str) -> None:
+    opened = _request(session, "POST", f"{base}/blobs/uploads/", name)
+    # The registry may name itself differently: the upload, and with it the password, goes to where it was reached.
+    location = urlsplit(opened.headers.get("Location", ""))
+    query = f"{location.query}&" if location.query else ""
+    server = base.partition("/v2/")[0]
+    _request(session, "PUT", f"{server}{location.path}?{query}digest={_digest(blob)}", name, data=blob)
+
+
+def _request(
+    session: "Session",
+    method: str,
+    url: str,
+    name: str,
+    *,
+    data: bytes = b"",
+    content_type: str = "application/octet-stream",
 ) -> "Response":
-    """One request that changes something. Raises Transient for a 5xx, TandemError for any other failure."""
+    """Makes one request that changes something; `name` is the record's, for messages.
+
+    Raises Transient for a 5xx, RegistryUnreachable, and TandemError for an answer other than 201 and 202.
+    """
     from requests import RequestException
 
-    headers = {"Content-Type": kind}
+    headers = {"Content-Type": content_type}
     try:
-        answer = session.request(method, url, data=data, headers=headers, timeout=WITHIN, allow_redirects=False)
+        answer = session.request(
+            method, url, data=data, headers=headers, timeout=REQUEST_TIMEOUT_S, allow_redirects=False
+        )
     except RequestException as error:
-        raise api.Unreachable(f"{where}: the registry does not answer: {error}") from error
-    said = f"{where}: the registry says {answer.status_code} {answer.reason} to {method}"
-    if answer.status_code >= 500:
-        raise Transient(said)
-    if answer.status_code not in (201, 202):
-        raise TandemError(said, hint="log in with `docker login`" if answer.status_code in (401, 403) else "")
+        raise api.RegistryUnreachable(f"{name}: the registry does not answer: {error}") from error
+    message = f"{name}: the registry says {answer.status_code} {answer.reason} to {method}"
+    if answer.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        raise Transient(message)
+    if answer.status_code not in (HTTPStatus.CREATED, HTTPStatus.ACCEPTED):
+        refused = answer.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+        raise TandemError(message, hint="log in with `docker login`" if refused else "")
     return answer
 
 

@@ -82,16 +82,16 @@ def _manifest(claim: Claim) -> str | None:
     address, repository = str(claim.what["address"]), str(claim.what["repository"])
     reference, digest = str(claim.what["reference"]), str(claim.what["digest"])
     if reference == digest:
-        gone = api.missing(address, repository, digest)
+        gone = api.missing_parts(address, repository, digest)
         said = "nothing" if gone is None else f"no {gone[0]}, which belongs to what it has" if gone else ""
     else:
-        found = api.head(address, repository, reference)
+        found = api.find_digest(address, repository, reference)
         said = "" if found == digest else found or "nothing"
     return f"{address}/{repository} has {said} as {reference}" if said else None
 
 
 def _registry(claim: Claim) -> str | None:
-    return None if api.answers(str(claim.what["address"])) else f"no registry answers at {claim.what['address']}"
+    return None if api.is_up(str(claim.what["address"])) else f"no registry answers at {claim.what['address']}"
 
 
 def _container(claim: Claim) -> str | None:

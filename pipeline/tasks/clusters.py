@@ -20,7 +20,7 @@ from pipeline.lock.service_packages import LAB, REGISTRY, Wanted
 from pipeline.tasks import claims
 from pipeline.tasks.checks import EMULATION
 from pipeline.tasks.images import kept, lock_mode
-from pipeline.tasks.outputs import to_outputs
+from pipeline.tasks.outputs import from_outputs, to_outputs
 
 if TYPE_CHECKING:
     from pipeline.cluster.deploy import DeployTarget
@@ -81,9 +81,9 @@ def _registry(config: Config) -> Task:
 
         if target.serve:
             locked = REGISTRY.read(config.root)
-            served = local.serve(target.address, locked, run.scratch, run.log)
-            return {"address": target.address, **served}
-        if not api.answers(target.address):
+            served = local.start_registry(target.address, locked, run.scratch, run.log)
+            return {"address": target.address, **to_outputs(served)}
+        if not api.is_up(target.address):
             raise TandemError(
                 f"pipeline.yaml: registry.address: no registry answers at {target.address}",
                 hint="set registry.serve: true for a local one",
@@ -169,11 +169,12 @@ def _deploy(config: Config, name: str, cluster: Cluster) -> Task:
     def run(run: Run) -> Outputs:
         from pipeline.cluster import deploy
         from pipeline.cluster.service_api import Completion
+        from pipeline.registry.push import Pushed
 
         for node in cluster.nodes:
             engine.address(node.endpoint)  # refused now, and not after all else was done
-        pushed = run.upstream[push]
-        target = _target(config, name, f"{pushed['address']}/{pushed['repository']}@{pushed['digest']}", run)
+        pushed = from_outputs(run.upstream[push], Pushed)
+        target = _target(config, name, str(pushed), run)
         wanted = msgspec.convert(run.upstream[reference]["answer"], Completion) if tiny else None
         return to_outputs(deploy.deploy(target, wanted, _logs(config, name), run.log))
 
@@ -189,7 +190,7 @@ def _deploy(config: Config, name: str, cluster: Cluster) -> Task:
             files=(PROBES, EMULATION),
             params={"cluster": {**to_outputs(cluster), "serve": _hidden(cluster.serve)}},
             tools=(_emulator(config, cluster),),
-            code=("pipeline.cluster.deploy",),
+            code=("pipeline.cluster.deploy", "pipeline.registry.push:Pushed"),
         ),
         needs=(push, *((MODEL, reference) if tiny else ())),
         run=run,

@@ -236,11 +236,11 @@ def _push(config: Config, name: str, image: Image) -> Task:
     def run(run: Run) -> Outputs:
         from pipeline.lock import lockfile
         from pipeline.registry import push
+        from pipeline.registry.push import SmokedImage
 
         digest = str(run.upstream[f"smoke:{name}"]["digest"])
         tag = lockfile.read(name, config.root).cutoff
-        pushed = push.push(digest, image.platform, target.address, repository, tag, run.log)
-        return {"address": pushed.address, "repository": pushed.repository, "digest": pushed.digest, "tag": tag}
+        return to_outputs(push.push(SmokedImage(digest, image.platform), target.address, repository, tag, run.log))
 
     def world(outputs: Outputs) -> tuple[Claim, ...]:
         digest = str(outputs["digest"])
@@ -269,7 +269,7 @@ def _restored(config: Config, name: str, image: Image) -> Callable[[Run, Outputs
         target = config.pipeline.registry
         built = from_outputs(outputs, Built)
         repository = f"{target.repository}/{name}"
-        push.pull(built.digest, image.platform, target.address, repository, built.tag, run.log)
+        push.pull_image(built.digest, image.platform, target.address, repository, built.tag, run.log)
 
     return restore
 

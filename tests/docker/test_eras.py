@@ -18,6 +18,7 @@ from pipeline.lab import lab
 from pipeline.lab import machines as labengine
 from pipeline.lab.lab import Machine
 from pipeline.registry import push
+from pipeline.registry.push import SmokedImage
 from pipeline.smoke import eras
 from pipeline.smoke.era_commands import NAME
 from pipeline.smoke.era_machines import Endpoint
@@ -94,7 +95,7 @@ def ready(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ready]:
     digest = era_image.made(log)
     with served(tmp_path_factory.mktemp("registry")) as (registry, _), pytest.MonkeyPatch.context() as patch:
         patch.setattr(eras, "READY_WITHIN", {False: 400, True: 900})
-        push.push(digest, era_image.image().platform, registry, HERE, "1", log)
+        push.push(SmokedImage(digest, era_image.image().platform), registry, HERE, "1", log)
         engine.client().images.remove(f"{registry}/{HERE}:1")
         with lab.standing(root, "containerd", log, registry=registry) as machines:
             made = Ready(root, machines, registry, digest)

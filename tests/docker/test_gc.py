@@ -216,11 +216,11 @@ def test_gc_frees_the_registry_of_what_no_kept_record_claims(shop: World) -> Non
     assert set(found) == {f"{shop.registry}/{repository}@{digest}" for digest in (old, older)}
     # A layer of a tar's 10240 bytes, and the configuration.
     assert all(10240 < size < 11000 for size in found.values())
-    assert api.having(shop.registry, repository, [old, older, new]) == (old, older, new)
+    assert api.existing_references(shop.registry, repository, [old, older, new]) == (old, older, new)
     done = shop.doit("gc", "--yes", "--keep", "1")
     assert (done.code, done.err) == (0, "")
-    assert api.having(shop.registry, repository, [old, older, new]) == (new,)
-    assert api.missing(shop.registry, repository, new) == ()
+    assert api.existing_references(shop.registry, repository, [old, older, new]) == (new,)
+    assert api.missing_parts(shop.registry, repository, new) == ()
     assert before - blobs(shop.registry) == 2 * 3
     assert shop.ran("push") == []
     assert shop.doit("gc", "--yes", "--keep", "1").out == "nothing to remove\n"
@@ -231,7 +231,7 @@ def test_gc_leaves_what_another_checkout_pushed_in_the_registry(shop: World) -> 
     theirs = pushed(other, "theirs")
     pushed(shop, "mine", "newer")
     assert shop.doit("gc", "--yes", "--keep", "1").code == 0
-    assert api.having(shop.registry, f"tandem/{shop.name}", theirs) == tuple(theirs)
+    assert api.existing_references(shop.registry, f"tandem/{shop.name}", theirs) == tuple(theirs)
 
 
 def test_a_manifest_and_an_image_that_a_container_uses_stay_everywhere(shop: World) -> None:
@@ -263,16 +263,16 @@ def test_gc_takes_back_the_shared_records_of_what_goes_if_it_may_write_them(shop
     for text in ("old", "new"):
         shop.write("in.txt", text)
         shop.ran("build", records="push")
-        tags += [shared.tag("build:x", path.stem) for path in shop.records("build:x")]
+        tags += [shared.record_tag("build:x", path.stem) for path in shop.records("build:x")]
     old, new = tags[0], next(tag for tag in tags if tag != tags[0])
-    assert api.having(shop.registry, RECORDS, [old, new]) == (old, new)
+    assert api.existing_references(shop.registry, RECORDS, [old, new]) == (old, new)
     for records, left in (("pull", (old, new)), ("push", (new,))):
         configure(shop, shop.registry, records=records)
         names = [item["name"] for item in answer(shop, "--dry-run")["items"] if item["kind"] == MANIFESTS]
         assert (f"{shop.registry}/{RECORDS}:{old}" in names) == (records == "push")
         if records == "push":
             answer(shop, "--yes")
-        assert api.having(shop.registry, RECORDS, [old, new]) == left
+        assert api.existing_references(shop.registry, RECORDS, [old, new]) == left
 
 
 def test_gc_goes_on_without_registry_and_nodes_and_says_each_once(world: World) -> None:
@@ -309,7 +309,7 @@ def test_a_registry_that_forbids_deletion_is_one_note(
             notes: list[str] = []
             assert len(items) == 2
             assert remove_all(items, notes) == []
-            assert notes == [f"the registry {address} deletes no manifests"]
+            assert notes == [f"the registry {address} does not delete manifests"]
         finally:
-            local.stop(address, volume=True)
+            stored.remove_registry(address, volume=True)
             engine.client().images.remove(image, force=True)

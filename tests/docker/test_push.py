@@ -14,6 +14,8 @@ from pipeline.core.log import NullLog
 from pipeline.host import engine
 from pipeline.lock.service_packages import REGISTRY
 from pipeline.registry import api, local, push
+from pipeline.registry.push import SmokedImage
+from tests import stored
 from tests.ports import free_port
 
 PLATFORM = "linux/arm64"
@@ -24,10 +26,10 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     where = f"127.0.0.1:{free_port()}"
     locked = REGISTRY.read(Path(__file__).parents[2])
     try:
-        local.serve(where, locked, tmp_path_factory.mktemp("registry"), NullLog())
+        local.start_registry(where, locked, tmp_path_factory.mktemp("registry"), NullLog())
         yield where
     finally:
-        local.stop(where, volume=True)
+        stored.remove_registry(where, volume=True)
 
 
 @pytest.fixture
@@ -46,16 +48,16 @@ def image(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
 
 def test_what_is_pushed_is_there_under_digest_and_tag_and_is_not_pushed_again(address: str, image: str) -> None:
     first, second = NullLog(), NullLog()
-    pushed = push.push(image, PLATFORM, address, "tandem/x", "1", first)
-    assert api.head(address, "tandem/x", "1") == image == pushed.digest
-    assert api.platforms(address, "tandem/x", image) == (PLATFORM,)
-    push.push(image, PLATFORM, address, "tandem/x", "1", second)
+    pushed = push.push(SmokedImage(image, PLATFORM), address, "tandem/x", "1", first)
+    assert api.find_digest(address, "tandem/x", "1") == image == pushed.digest
+    assert api.list_platforms(address, "tandem/x", image) == (PLATFORM,)
+    push.push(SmokedImage(image, PLATFORM), address, "tandem/x", "1", second)
     assert second.lines == [f"{pushed} is there already"]
 
 
 def test_a_second_registry_call_finds_the_first_one(address: str, tmp_path: Path) -> None:
     before = engine.container("local", local.container_name(address))["Id"]
-    local.serve(address, REGISTRY.read(Path(__file__).parents[2]), tmp_path, NullLog())
+    local.start_registry(address, REGISTRY.read(Path(__file__).parents[2]), tmp_path, NullLog())
     assert engine.container("local", local.container_name(address))["Id"] == before
 
 
@@ -64,24 +66,24 @@ def test_a_registry_at_another_address_of_the_same_port_is_made_anew_and_keeps_i
 ) -> None:
     locked, port, log = REGISTRY.read(Path(__file__).parents[2]), free_port(), NullLog()
     try:
-        local.serve(f"127.0.0.1:{port}", locked, tmp_path, NullLog())
-        push.push(image, PLATFORM, f"127.0.0.1:{port}", "tandem/x", "1", NullLog())
-        local.serve(f"127.0.0.2:{port}", locked, tmp_path, log)
-        assert api.head(f"127.0.0.2:{port}", "tandem/x", "1") == image
-        assert not api.answers(f"127.0.0.1:{port}")
-        assert any("made anew; its volume stays" in line for line in log.lines)
+        local.start_registry(f"127.0.0.1:{port}", locked, tmp_path, NullLog())
+        push.push(SmokedImage(image, PLATFORM), f"127.0.0.1:{port}", "tandem/x", "1", NullLog())
+        local.start_registry(f"127.0.0.2:{port}", locked, tmp_path, log)
+        assert api.find_digest(f"127.0.0.2:{port}", "tandem/x", "1") == image
+        assert not api.is_up(f"127.0.0.1:{port}")
+        assert any("the container is replaced, and its volume stays" in line for line in log.lines)
     finally:
-        local.stop(f"127.0.0.2:{port}", volume=True)
+        stored.remove_registry(f"127.0.0.2:{port}", volume=True)
 
 
 def test_the_wrong_platform_is_noticed_after_the_push(address: str, image: str) -> None:
     with pytest.raises(TandemError, match="offers linux/arm64 after the push, not linux/amd64"):
-        push.push(image, "linux/amd64", address, "tandem/wrong", "1", NullLog())
+        push.push(SmokedImage(image, "linux/amd64"), address, "tandem/wrong", "1", NullLog())
 
 
 def test_a_registry_that_is_down_is_one_plain_message(image: str) -> None:
-    with pytest.raises(api.Unreachable, match="no registry answers at 127"):
-        push.push(image, PLATFORM, f"127.0.0.1:{free_port()}", "tandem/x", "1", NullLog())
+    with pytest.raises(api.RegistryUnreachable, match="no registry answers at 127"):
+        push.push(SmokedImage(image, PLATFORM), f"127.0.0.1:{free_port()}", "tandem/x", "1", NullLog())
 
 
 class Faulty:
@@ -137,12 +139,12 @@ def test_a_server_error_is_tried_again(address: str, image: str) -> None:
     faulty = Faulty(address, "503 Service Unavailable", times=1)
     log = NullLog()
     try:
-        push.push(image, PLATFORM, faulty.address, "tandem/flaky", "1", log)
+        push.push(SmokedImage(image, PLATFORM), faulty.address, "tandem/flaky", "1", log)
     finally:
         faulty.close()
     assert faulty.faults == 1
     assert [line for line in log.lines if "trying again" in line]
-    assert api.head(address, "tandem/flaky", "1") == image
+    assert api.find_digest(address, "tandem/flaky", "1") == image
 
 
 def test_a_refusal_is_not_tried_again(address: str, image: str) -> None:
@@ -150,7 +152,7 @@ def test_a_refusal_is_not_tried_again(address: str, image: str) -> None:
     log = NullLog()
     try:
         with pytest.raises(TandemError, match="refuses") as caught:
-            push.push(image, PLATFORM, faulty.address, "tandem/closed", "1", log)
+            push.push(SmokedImage(image, PLATFORM), faulty.address, "tandem/closed", "1", log)
     finally:
         faulty.close()
     assert "docker login" in caught.value.hint

@@ -59,10 +59,10 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     where = f"127.0.0.1:{free_port()}"
     try:
         locked = LOCKED.read(Path(__file__).parents[2])
-        local.serve(where, locked, tmp_path_factory.mktemp("registry"), NullLog())
+        local.start_registry(where, locked, tmp_path_factory.mktemp("registry"), NullLog())
         yield where
     finally:
-        local.stop(where, volume=True)
+        stored.remove_registry(where, volume=True)
 
 
 @pytest.fixture(autouse=True)
@@ -89,7 +89,7 @@ def test_a_tag_becomes_a_digest_is_pulled_once_and_read(address: str, tmp_path: 
     reference = f"{address}/{NAME}:1"
     make(tmp_path, reference)
     digest = pull.resolve_digest(reference, PLATFORM, NullLog())
-    assert digest == api.head(address, NAME, "1")
+    assert digest == api.find_digest(address, NAME, "1")
     assert pull.resolve_digest(f"{address}/{NAME}@{digest}", PLATFORM, NullLog()) == digest
     first, second = NullLog(), NullLog()
     pull.pull_image(reference, digest, PLATFORM, first)
@@ -173,12 +173,12 @@ def test_a_platform_that_an_image_does_not_offer_is_refused_with_those_that_it_d
 
 def diff_ids(address: str, index: str, architecture: str) -> list[str]:
     """What the registry says of one platform's layers."""
-    found = api.manifest(address, NAME, index)
+    found = api.get_manifest(address, NAME, index)
     assert found is not None
     (one,) = (m["digest"] for m in found.value["manifests"] if m["platform"]["architecture"] == architecture)
-    manifest = api.manifest(address, NAME, one)
+    manifest = api.get_manifest(address, NAME, one)
     assert manifest is not None
-    config = api.blob(address, NAME, manifest.value["config"]["digest"])
+    config = api.get_blob(address, NAME, manifest.value["config"]["digest"])
     assert config is not None
     layers: list[str] = json.loads(config)["rootfs"]["diff_ids"]
     return layers
@@ -274,7 +274,7 @@ def test_a_missing_login_is_one_plain_message_and_a_login_of_docker_s_is_used(
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "config.json").write_text(json.dumps({"auths": auths}))
     digest = pull.resolve_digest(reference, PLATFORM, NullLog())
-    assert digest == api.head(address, NAME, "closed")
+    assert digest == api.find_digest(address, NAME, "closed")
     pull.pull_image(reference, digest, PLATFORM, NullLog())
     assert pull.read_image(reference, digest, PLATFORM, NullLog()).reading.version("vllm") == "0.17.1+cu130"
 

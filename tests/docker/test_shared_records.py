@@ -11,7 +11,8 @@ import requests
 
 from pipeline.core.errors import TandemError
 from pipeline.core.log import NullLog
-from pipeline.registry import api, push, records
+from pipeline.registry import api, records
+from pipeline.registry.retry import TRIES
 from tests.docker.world_project import World, served, tidy
 from tests.ports import free_port
 
@@ -36,7 +37,7 @@ def first(tmp_path: Path, place: tuple[str, str]) -> Iterator[World]:
 def tag(world: World, task: str) -> str:
     """The tag of the record of a task's only result."""
     (record,) = world.records(task)
-    return records.tag(task, record.stem)
+    return records.record_tag(task, record.stem)
 
 
 def lines(world: World, task: str) -> str:
@@ -90,19 +91,19 @@ def test_other_inputs_are_another_result(first: World) -> None:
 def test_a_verdict_is_not_shared(first: World) -> None:
     first.ran("push", records="push")
     (record,) = first.records("smoke:x")
-    assert api.head(first.registry, RECORDS, records.tag("smoke:x", record.stem)) is None
-    assert api.head(first.registry, RECORDS, tag(first, "build:x")) is not None
+    assert api.find_digest(first.registry, RECORDS, records.record_tag("smoke:x", record.stem)) is None
+    assert api.find_digest(first.registry, RECORDS, tag(first, "build:x")) is not None
 
 
 def test_who_only_pulls_writes_nothing(first: World) -> None:
     first.ran("build", records="pull")
     for task in ("base:x", "build:x"):
-        assert api.head(first.registry, RECORDS, tag(first, task)) is None
+        assert api.find_digest(first.registry, RECORDS, tag(first, task)) is None
 
 
 def test_off_neither_reads_nor_writes(first: World) -> None:
     first.ran("build")
-    assert api.head(first.registry, RECORDS, tag(first, "build:x")) is None
+    assert api.find_digest(first.registry, RECORDS, tag(first, "build:x")) is None
     first.ran("build", "-a", records="push")
     second = first.clone("second")
     assert second.ran("build") == ["run lock", "run base", "run build"]
@@ -133,7 +134,7 @@ def test_a_record_that_was_tampered_with_is_named_and_refused(first: World, chan
     value = json.loads(first.records("build:x")[0].read_text())
     assert callable(change)
     change(value)
-    records.write(first.registry, RECORDS, tag(first, "build:x"), json.dumps(value).encode(), NullLog())
+    records.write_record(first.registry, RECORDS, tag(first, "build:x"), json.dumps(value).encode(), NullLog())
     second = first.clone("second")
     assert second.ran("build", records="pull") == ["run lock", "run base", "run build"]
     told = lines(second, "build:x")
@@ -143,14 +144,14 @@ def test_a_record_that_was_tampered_with_is_named_and_refused(first: World, chan
 
 def test_something_else_under_the_tag_is_named_and_refused(first: World) -> None:
     first.ran("push", records="push")
-    image = api.manifest(first.registry, f"tandem/{first.name}", "1")
+    image = api.get_manifest(first.registry, f"tandem/{first.name}", "1")
     assert image is not None
     foreign = f"http://{first.registry}/v2/tandem/{first.name}/manifests/{tag(first, 'build:x')}"
     kind = "application/vnd.oci.image.manifest.v1+json"
     put = requests.put(foreign, data=json.dumps(image.value), headers={"Content-Type": kind}, timeout=10)
     assert put.status_code == 201
     with pytest.raises(TandemError, match="not a record"):
-        records.read(first.registry, f"tandem/{first.name}", tag(first, "build:x"))
+        records.read_record(first.registry, f"tandem/{first.name}", tag(first, "build:x"))
 
 
 def test_a_registry_that_is_down_changes_nothing_and_is_said_once(first: World) -> None:
@@ -167,29 +168,29 @@ def test_a_registry_that_is_down_changes_nothing_and_is_said_once(first: World) 
 def test_a_record_is_an_artifact_that_comes_back_byte_for_byte(place: tuple[str, str]) -> None:
     address, _ = place
     content, name = b'{"a": 1}\n', f"t-{uuid.uuid4().hex}"
-    assert records.read(address, RECORDS, name) is None
+    assert records.read_record(address, RECORDS, name) is None
     for _ in range(2):
-        records.write(address, RECORDS, name, content, NullLog())
-    assert records.read(address, RECORDS, name) == content
-    found = api.manifest(address, RECORDS, name)
+        records.write_record(address, RECORDS, name, content, NullLog())
+    assert records.read_record(address, RECORDS, name) == content
+    found = api.get_manifest(address, RECORDS, name)
     assert found is not None
-    assert found.value["artifactType"] == records.ARTIFACT
+    assert found.value["artifactType"] == records.ARTIFACT_TYPE
     assert found.value["layers"][0]["digest"] == f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
 def test_a_blob_that_is_gone_from_the_registry_is_said_as_that(place: tuple[str, str]) -> None:
     address, _ = place
     content, name = f"{uuid.uuid4()}".encode(), f"t-{uuid.uuid4().hex}"
-    records.write(address, RECORDS, name, content, NullLog())
+    records.write_record(address, RECORDS, name, content, NullLog())
     digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
     assert requests.delete(f"http://{address}/v2/{RECORDS}/blobs/{digest}", timeout=10).status_code == 202
     with pytest.raises(TandemError, match="its content is gone"):
-        records.read(address, RECORDS, name)
+        records.read_record(address, RECORDS, name)
 
 
 def test_writing_to_nobody_is_unreachable_and_not_tried_again() -> None:
     log = NullLog()
-    with pytest.raises(api.Unreachable):
-        records.write(f"127.0.0.1:{free_port()}", RECORDS, "t", b"x", log)
+    with pytest.raises(api.RegistryUnreachable):
+        records.write_record(f"127.0.0.1:{free_port()}", RECORDS, "t", b"x", log)
     assert log.lines == []
-    assert push.TRIES > 1
+    assert TRIES > 1

@@ -11,7 +11,8 @@ import requests
 
 from pipeline.host import engine
 from pipeline.host.engine import client
-from pipeline.registry import api, local
+from pipeline.registry import api
+from tests import stored
 from tests.docker.world_project import World, served, start, tidy
 
 DEPLOYED = ["run lock", "run base", "run build", "run smoke", "run push", "run deploy"]
@@ -36,7 +37,7 @@ def world(tmp_path: Path, place: tuple[str, str]) -> Iterator[World]:
 
 def blobs(world: World) -> list[str]:
     """The digests of the image's layers in the registry."""
-    found = api.manifest(world.registry, f"tandem/{world.name}", world.digest)
+    found = api.get_manifest(world.registry, f"tandem/{world.name}", world.digest)
     assert found is not None
     return [layer["digest"] for layer in found.value["layers"]]
 
@@ -81,10 +82,10 @@ def test_what_the_build_reads_is_made_again_only_when_it_builds(world: World) ->
 
 
 def test_an_emptied_registry_is_pushed_to_and_nothing_is_built(world: World, tmp_path: Path) -> None:
-    local.stop(world.registry, volume=True)
+    stored.remove_registry(world.registry, volume=True)
     start(world.registry, tmp_path / "again")
     assert world.ran("deploy") == ["run push"]
-    assert api.missing(world.registry, f"tandem/{world.name}", world.digest) == ()
+    assert api.missing_parts(world.registry, f"tandem/{world.name}", world.digest) == ()
     assert world.ran("deploy") == []
 
 
@@ -96,11 +97,11 @@ def test_a_manifest_that_the_registry_lost_is_pushed_again(world: World) -> None
 def test_a_blob_that_the_registry_lost_behind_its_manifest_is_pushed_again(world: World) -> None:
     (layer,) = blobs(world)
     delete(world, f"blobs/{layer}")
-    assert api.head(world.registry, f"tandem/{world.name}", world.digest) == world.digest
+    assert api.find_digest(world.registry, f"tandem/{world.name}", world.digest) == world.digest
     told = world.doit("why", "push").out
     assert "which belongs to what it has as sha256:" in told
     assert world.ran("deploy") == ["run push"]
-    content = api.blob(world.registry, f"tandem/{world.name}", layer)
+    content = api.get_blob(world.registry, f"tandem/{world.name}", layer)
     assert content is not None
     assert f"sha256:{hashlib.sha256(content).hexdigest()}" == layer
 
@@ -114,7 +115,7 @@ def test_an_image_that_cannot_be_pulled_whole_is_built_again(world: World) -> No
 
 
 def test_a_tag_that_was_moved_is_put_right(world: World) -> None:
-    moved = api.manifest(world.registry, f"tandem/{world.name}", "1")
+    moved = api.get_manifest(world.registry, f"tandem/{world.name}", "1")
     assert moved is not None
     other = json.dumps({**moved.value, "annotations": {"somebody": "else"}})
     put = requests.put(
@@ -125,7 +126,7 @@ def test_a_tag_that_was_moved_is_put_right(world: World) -> None:
     )
     assert put.status_code == 201
     assert world.ran("deploy") == ["run push"]
-    assert api.head(world.registry, f"tandem/{world.name}", "1") == world.digest
+    assert api.find_digest(world.registry, f"tandem/{world.name}", "1") == world.digest
 
 
 @pytest.mark.parametrize("deed", ["kill", "remove"])
@@ -160,7 +161,7 @@ def test_another_image_deploys_anew_and_going_back_builds_nothing(world: World) 
 
 
 def test_a_registry_that_is_down_fails_the_push_and_nothing_before_it(world: World, tmp_path: Path) -> None:
-    local.stop(world.registry)
+    stored.remove_registry(world.registry)
     try:
         world.happened()
         done = world.doit("-c", "deploy")

@@ -18,6 +18,7 @@ from pipeline.graph.run.doit_adapter import errors_for_doit, to_doit
 from pipeline.graph.task import Claim, Inputs, Json, Outputs, Run, Task
 from pipeline.host import engine
 from pipeline.registry import push, records
+from pipeline.registry.push import SmokedImage
 from pipeline.tasks import claims
 
 ROOT = Path(__file__).parent
@@ -70,7 +71,7 @@ def build(run: Run) -> Outputs:
 def restore(run: Run, outputs: Outputs) -> None:
     """Take the image from the registry."""
     note("restore build")
-    push.pull(str(outputs["digest"]), PLATFORM, REGISTRY, REPOSITORY, str(outputs["tag"]), run.log)
+    push.pull_image(str(outputs["digest"]), PLATFORM, REGISTRY, REPOSITORY, str(outputs["tag"]), run.log)
 
 
 def smoke(run: Run) -> Outputs:
@@ -83,7 +84,7 @@ def pushed(run: Run) -> Outputs:
     """The image in the registry."""
     note("run push")
     digest = str(run.upstream["smoke:x"]["digest"])
-    push.push(digest, PLATFORM, REGISTRY, REPOSITORY, "1", run.log)
+    push.push(SmokedImage(digest, PLATFORM), REGISTRY, REPOSITORY, "1", run.log)
     return {"digest": digest}
 
 

@@ -72,12 +72,12 @@ def served(scratch: Path) -> Iterator[tuple[str, str]]:
     try:
         yield address, start(address, scratch)
     finally:
-        local.stop(address, volume=True)
+        stored.remove_registry(address, volume=True)
 
 
 def start(address: str, scratch: Path) -> str:
     """Start the registry at an address of this machine; returns its image."""
-    return local.serve(address, REGISTRY.read(REPOSITORY), scratch, NullLog())["image"]
+    return local.start_registry(address, REGISTRY.read(REPOSITORY), scratch, NullLog()).image
 
 
 def tidy(name: str) -> None:

@@ -17,7 +17,6 @@ from docker.errors import ImageNotFound
 
 from pipeline.cluster.nodes import remove_cluster
 from pipeline.host import engine
-from pipeline.registry import local as local_registry
 from tests import stored
 from tests.ports import free_port
 
@@ -94,7 +93,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
         client = engine.client()
         remove_cluster(client, CLUSTER)
         remove_cluster(client, f"{CLUSTER}-reference")
-        local_registry.stop(made.registry, volume=True)
+        stored.remove_registry(made.registry, volume=True)
         records = "".join(file.read_text() for file in (root / "artifacts" / "records").rglob("*.json"))
         for name, digest in stored.names(client).items():
             if name not in before and digest in records:

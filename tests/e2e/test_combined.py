@@ -112,12 +112,12 @@ def test_two_ranks_over_two_nodes_answer_from_the_combined_image(combined: Proje
 def test_every_layer_of_the_base_is_as_it_was(combined: Project) -> None:
     locked = lockfile.read_kind(CombinedLock, "gb10", combined.root)
     repository, _, digest = locked.base.partition("/")[2].partition("@")
-    base = api.manifest(combined.registry, repository, digest)
-    made = api.manifest(combined.registry, "tandem/gb10", combined.record("push:gb10")["digest"])
+    base = api.get_manifest(combined.registry, repository, digest)
+    made = api.get_manifest(combined.registry, "tandem/gb10", combined.record("push:gb10")["digest"])
     assert base is not None
     assert made is not None
     (digest,) = (one["digest"] for one in base.value["manifests"] if one["platform"]["architecture"] == "arm64")
-    base = api.manifest(combined.registry, repository, digest)
+    base = api.get_manifest(combined.registry, repository, digest)
     assert base is not None
     layers = [layer["digest"] for layer in base.value["layers"]]
     assert [layer["digest"] for layer in made.value["layers"]][: len(layers)] == layers

@@ -6,7 +6,8 @@ import urllib.request
 import pytest
 
 from pipeline.host import engine
-from pipeline.registry import api, local
+from pipeline.registry import api
+from tests import stored
 from tests.e2e.conftest import CLUSTER, Project
 
 pytestmark = pytest.mark.timeout(3600)
@@ -29,7 +30,7 @@ def test_an_engine_of_two_ranks_over_two_nodes_answers(deployed: Project) -> Non
 def test_the_nodes_run_the_very_digest_that_was_built_smoked_and_pushed(deployed: Project) -> None:
     digest = deployed.record("build:cpu")["digest"]
     assert deployed.record("smoke:cpu")["digest"] == digest
-    assert api.head(deployed.registry, "tandem/cpu", digest) == digest
+    assert api.find_digest(deployed.registry, "tandem/cpu", digest) == digest
     for node in deployed.record(f"deploy:{CLUSTER}")["nodes"]:
         assert engine.container("local", node["container"])["Image"] == digest
 
@@ -56,7 +57,7 @@ def test_a_second_deploy_only_looks(deployed: Project) -> None:
 
 
 def test_a_lost_registry_brings_back_exactly_what_was_lost(deployed: Project) -> None:
-    local.stop(deployed.registry, volume=True)
+    stored.remove_registry(deployed.registry, volume=True)
     plan = deployed.plan()
     assert {task for task, action in plan.items() if action == "run"} == {"registry", "push:cpu"}
     assert deployed.doit("deploy").returncode == 0

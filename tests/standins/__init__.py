@@ -27,6 +27,7 @@ from pipeline.image.build import Parts
 from pipeline.lock import lock
 from pipeline.lock.contents import DebianLock
 from pipeline.registry import push
+from pipeline.registry.push import SmokedImage
 from tests import stored
 from tests.standins import foreign
 
@@ -93,7 +94,7 @@ def pushed(standin: StandIn, address: str, log: Log) -> str:
     """A stand-in in the registry, under no other name in the engine than its own."""
     digest, repository = made(standin, log), f"standin/{standin.name}"
     tag = standin.key
-    push.push(digest, standin.image.platform, address, repository, tag, log)
+    push.push(SmokedImage(digest, standin.image.platform), address, repository, tag, log)
     reference = f"{address}/{repository}:{tag}"
     if engine.image("local", reference) is not None:
         engine.client().images.remove(reference)

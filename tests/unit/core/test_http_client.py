@@ -61,15 +61,15 @@ def test_nobody_there_is_an_error() -> None:
 @pytest.mark.parametrize(("status", "there"), [("200 OK", True), ("401 Unauthorized", True), ("404 Not Found", False)])
 def test_a_registry_is_what_answers_as_one(status: str, there: bool) -> None:
     with answering(f"HTTP/1.0 {status}\r\n\r\n".encode()) as ((host, port), _):
-        assert api.answers(f"{host}:{port}") is there
+        assert api.is_up(f"{host}:{port}") is there
 
 
 def test_a_manifest_that_the_registry_lacks_is_none_and_a_refusal_is_an_error() -> None:
     with answering(b"HTTP/1.0 404 Not Found\r\n\r\n") as ((host, port), _):
-        assert api.head(f"{host}:{port}", "a/b", "tag") is None
+        assert api.find_digest(f"{host}:{port}", "a/b", "tag") is None
     with answering(b"HTTP/1.0 401 Unauthorized\r\n\r\n") as ((host, port), _):
         with pytest.raises(TandemError) as caught:
-            api.head(f"{host}:{port}", "a/b", "tag")
+            api.find_digest(f"{host}:{port}", "a/b", "tag")
         assert "docker login" in caught.value.hint
 
 
@@ -96,5 +96,8 @@ def test_fewer_answers_than_questions_are_an_error(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("body", [b"<html>", b"[]"])
 def test_a_manifest_that_is_none_is_one_message(body: bytes) -> None:
-    with answering(b"HTTP/1.1 200 OK\r\n\r\n" + body) as (address, _), pytest.raises(TandemError, match="no manifest"):
-        api.missing(f"{address[0]}:{address[1]}", "x", "sha256:1")
+    with (
+        answering(b"HTTP/1.1 200 OK\r\n\r\n" + body) as (address, _),
+        pytest.raises(TandemError, match="does not give a manifest"),
+    ):
+        api.missing_parts(f"{address[0]}:{address[1]}", "x", "sha256:1")

@@ -36,11 +36,11 @@ def test_a_helper_that_is_no_name_is_found_when_a_login_is_asked_for(
     (tmp_path / "config.json").write_text('{"credsStore": 5}')
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     with pytest.raises(TandemError, match=r"config\.json"):
-        api.login("127.0.0.1:5000")
+        api.find_login("127.0.0.1:5000")
 
 
 def test_no_settings_are_fine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path))
     docker_config.refuse_unreadable()
-    assert api.login("127.0.0.1:5000") is None
+    assert api.find_login("127.0.0.1:5000") is None

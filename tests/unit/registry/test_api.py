@@ -75,23 +75,23 @@ def login(tmp_path: Path, closed: Closed, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.usefixtures("login")
 def test_a_look_gives_the_password_only_when_it_is_asked_for(closed: Closed) -> None:
-    assert api.head(closed.address, "x", "1") == DIGEST
+    assert api.find_digest(closed.address, "x", "1") == DIGEST
     assert closed.seen == [("HEAD", "/v2/x/manifests/1", None), ("HEAD", "/v2/x/manifests/1", BASIC)]
 
 
 def test_without_a_login_the_hint_says_how(closed: Closed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     with pytest.raises(TandemError, match="answers 401") as error:
-        api.head(closed.address, "x", "1")
+        api.find_digest(closed.address, "x", "1")
     assert "docker login" in error.value.hint
     with pytest.raises(TandemError, match="says 401") as error:
-        records.write(closed.address, "x", "1", b"content", NullLog())
+        records.write_record(closed.address, "x", "1", b"content", NullLog())
     assert "docker login" in error.value.hint
 
 
 @pytest.mark.usefixtures("login")
 def test_an_upload_goes_where_the_registry_was_reached_whatever_it_calls_itself(closed: Closed) -> None:
-    records.write(closed.address, "x", "1", b"content", NullLog())
+    records.write_record(closed.address, "x", "1", b"content", NullLog())
     paths = [(method, path.partition("digest=")[0]) for method, path, _ in closed.seen]
     upload = [("POST", "/v2/x/blobs/uploads/"), ("PUT", "/elsewhere?state=1&")]
     assert paths == [*upload, *upload, ("PUT", "/v2/x/manifests/1")]
@@ -102,13 +102,13 @@ def test_an_upload_goes_where_the_registry_was_reached_whatever_it_calls_itself(
 def test_a_server_error_is_tried_again(closed: Closed) -> None:
     closed.broken = 1
     log = NullLog()
-    records.write(closed.address, "x", "1", b"content", log)
+    records.write_record(closed.address, "x", "1", b"content", log)
     assert ["trying again" in line for line in log.lines] == [True, False]
 
 
 @pytest.mark.parametrize("task", ["build:cpu", "a" * 200, "wheels:a/b"])
 def test_a_tag_is_one_that_registries_take(task: str) -> None:
-    tag = records.tag(task, "f" * 64)
+    tag = records.record_tag(task, "f" * 64)
     assert len(tag) <= 128
     assert set(tag) <= set("abcdefghijklmnopqrstuvwxyz0123456789_.-")
     assert tag.endswith("f" * 64)

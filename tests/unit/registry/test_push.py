@@ -3,6 +3,7 @@
 import pytest
 
 from pipeline.registry import api, push
+from pipeline.registry.retry import Transient
 
 REF = "127.0.0.1:5000/tandem/cpu:1"
 
@@ -21,7 +22,7 @@ REF = "127.0.0.1:5000/tandem/cpu:1"
     ],
 )
 def test_what_may_pass_is_tried_again(said: str) -> None:
-    assert isinstance(push.classify(REF, said), push.Transient)
+    assert isinstance(push.push_error(REF, said), Transient)
 
 
 @pytest.mark.parametrize(
@@ -37,13 +38,13 @@ def test_what_may_pass_is_tried_again(said: str) -> None:
     ],
 )
 def test_a_refusal_is_final(said: str) -> None:
-    assert not isinstance(push.classify(REF, said), push.Transient)
+    assert not isinstance(push.push_error(REF, said), Transient)
 
 
 def test_a_registry_that_is_down_is_named_as_such() -> None:
-    error = push.classify(REF, "Get https://127.0.0.1:5998/v2/: dial tcp 127.0.0.1:5998: connect: connection refused")
-    assert isinstance(error, api.Unreachable)
+    error = push.push_error(REF, "Get https://127.0.0.1:5998/v2/: dial tcp 127.0.0.1:5998: connect: connection refused")
+    assert isinstance(error, api.RegistryUnreachable)
 
 
 def test_an_https_mismatch_names_the_engine_s_setting() -> None:
-    assert "insecure-registries" in push.classify(REF, "http: server gave HTTP response to HTTPS client").hint
+    assert "insecure-registries" in push.push_error(REF, "http: server gave HTTP response to HTTPS client").hint
