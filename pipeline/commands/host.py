@@ -5,7 +5,7 @@ from msgspec.structs import asdict
 from pipeline.commands.base import GraphCommand, Options, print_json, refuse_words
 from pipeline.commands.survey import SCHEMA
 from pipeline.core.errors import Exit
-from pipeline.host import needs as host
+from pipeline.host import needs as host_needs
 
 
 class Host(GraphCommand):
@@ -19,9 +19,9 @@ class Host(GraphCommand):
     def execute(self, opt_values: Options, pos_args: list[str]) -> int:
         """Print the table; returns the exit code."""
         refuse_words(pos_args, self.name)
-        needs = host.look()
+        needs = host_needs.list_needs()
         if opt_values["json"]:
             print_json({"schema": SCHEMA, "needs": [asdict(need) for need in needs]})
         else:
-            print(host.report(needs))
+            print(host_needs.needs_table(needs))
         return Exit.OK if all(need.ok for need in needs) else Exit.HOST

@@ -8,6 +8,7 @@ import io
 import os
 import selectors
 import shlex
+import shutil
 import signal
 import subprocess
 import threading
@@ -246,6 +247,11 @@ def _teller(stdin: IO[bytes], given: bytes) -> Callable[[int], bool]:
         return bool(left)
 
     return tell
+
+
+def which(program: str) -> str | None:
+    """Returns the path of a program, or None. Looks in the sbin folders too, which a plain user's PATH lacks."""
+    return shutil.which(program, path=os.environ.get("PATH", os.defpath) + ":/usr/local/sbin:/usr/sbin:/sbin")
 
 
 def cancel() -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pipeline.core import procs
 from pipeline.core.errors import Cancelled, HostError, TandemError
 from pipeline.core.log import Log
-from pipeline.host import needs
+from pipeline.host import endpoint
 
 if TYPE_CHECKING:
     from python_on_whales import DockerClient
@@ -65,7 +65,7 @@ def build(
         network="none",
         provenance=False,
         cache=cache,
-        builder=needs.docker_context(),
+        builder=endpoint.docker_context(),
         output={"name": tag, **EXPORT, "force-compression": "true" if recompress else "false"},
         metadata_file=metadata,
         progress="plain",

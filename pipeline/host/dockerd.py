@@ -7,7 +7,7 @@ from pipeline.core import procs
 from pipeline.core.errors import HostError
 from pipeline.core.log import Log, step
 from pipeline.core.waiting import wait_until
-from pipeline.host.needs import SOCKET, engine_info, which
+from pipeline.host.endpoint import SOCKET, engine_info
 
 RUN = Path("/run")
 DAEMON_JSON = Path("/etc/docker/daemon.json")
@@ -105,4 +105,4 @@ def _last_words() -> str:
 
 def is_installed() -> bool:
     """Whether this machine has a dockerd, from wherever it came."""
-    return which("dockerd") is not None
+    return procs.which("dockerd") is not None

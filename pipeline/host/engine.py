@@ -11,7 +11,7 @@ from urllib.parse import quote, urlsplit
 from pipeline.core import http_client
 from pipeline.core.errors import HostError, TandemError
 from pipeline.host import docker_config
-from pipeline.host.needs import SOCKET, docker_host
+from pipeline.host.endpoint import SOCKET, docker_host
 
 if TYPE_CHECKING:
     from docker import DockerClient

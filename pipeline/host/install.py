@@ -19,7 +19,8 @@ from pipeline.core.errors import HostError, TandemError
 from pipeline.core.locks import locked
 from pipeline.core.log import Log, step
 from pipeline.host import apt_suite, binfmt, dockerd
-from pipeline.host.needs import Need, docker_host, look, which
+from pipeline.host.endpoint import docker_host
+from pipeline.host.needs import Need, list_needs
 
 PACKAGES = {
     "docker client": ("docker-cli",),
@@ -28,8 +29,6 @@ PACKAGES = {
     "emulation": ("qemu-user", "qemu-user-binfmt"),
     "CA certificates": ("ca-certificates",),
     "ssh client": ("openssh-client",),
-    "mmdebstrap": ("mmdebstrap",),
-    "arch-test": ("arch-test",),
     "debian-archive-keyring": ("debian-archive-keyring",),
 }
 # What an older Debian takes from a newer suite: these packages ask for no newer libc6 than its own.
@@ -66,7 +65,7 @@ class Command:
         return line if self.stdin is None else f"printf %s {shlex.quote(self.stdin)} | {line}"
 
 
-def set_up(log: Log, env: Mapping[str, str] = os.environ, needs: Callable[[], list[Need]] = look) -> None:
+def set_up(log: Log, env: Mapping[str, str] = os.environ, needs: Callable[[], list[Need]] = list_needs) -> None:
     """Make this machine fit, or say why it cannot be: HostError with what a person has to do.
 
     Does nothing, and quickly, if nothing is missing.
@@ -131,7 +130,7 @@ def os_release(file: Path = Path("/etc/os-release")) -> dict[str, str]:
     return dict(word.partition("=")[::2] for word in words if "=" in word)
 
 
-def _missing(needs: Callable[[], list[Need]] = look) -> list[Need]:
+def _missing(needs: Callable[[], list[Need]] = list_needs) -> list[Need]:
     return [need for need in needs() if not need.ok]
 
 
@@ -185,7 +184,7 @@ def _by_hand(missing: Sequence[Need]) -> str:
 def _as_root(missing: Sequence[Need], log: Log, env: Mapping[str, str]) -> None:
     """The same once more through sudo, if it asks for no password; nothing root-owned is left in the checkout (-B)."""
     hint = "run ./doitw as root, or as root:\n" + _script(missing)
-    if not which("sudo"):
+    if not procs.which("sudo"):
         raise HostError(_table(missing), hint=hint)
     try:
         procs.capture(["sudo", "-n", "true"])

@@ -6,7 +6,6 @@ What cures a lack is `pipeline.host.install`.
 import json
 import os
 import re
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -14,11 +13,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from pipeline.core import http_client, platforms, procs
-from pipeline.core.errors import HostError, TandemError
+from pipeline.core import platforms, procs
+from pipeline.core.errors import TandemError
 from pipeline.core.files import replacing
+from pipeline.host.endpoint import SOCKET, buildx_plugin, docker_host, engine_info, is_local, json_object
 
-SOCKET = "/var/run/docker.sock"
 BINFMT = Path("/proc/sys/fs/binfmt_misc")
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 ENGINE = (26,)
@@ -40,7 +39,7 @@ class Need(Struct, frozen=True):
     remedy: str = ""
 
 
-def look() -> list[Need]:
+def list_needs() -> list[Need]:
     """Everything that the tasks need of this machine, in the order in which it would be set up."""
     where = docker_host()
     info, trouble = engine_info(where)
@@ -50,11 +49,9 @@ def look() -> list[Need]:
         _engine(where, info, trouble),
         _image_store(info),
         # A kernel elsewhere cannot be looked at from here; smoke finds out.
-        *(_emulation(platform) for platform in foreign(info) if is_local(where)),
+        *(_emulation(platform) for platform in emulated_platforms(info) if is_local(where)),
         _certificates(),
         _program("ssh client", "ssh", "openssh-client"),
-        _program("mmdebstrap", "mmdebstrap", "mmdebstrap"),
-        _program("arch-test", "arch-test", "arch-test"),
         Need(
             "debian-archive-keyring",
             KEYRING.exists(),
@@ -65,7 +62,7 @@ def look() -> list[Need]:
     ]
 
 
-def report(needs: list[Need]) -> str:
+def needs_table(needs: list[Need]) -> str:
     """The needs as a table for people."""
     rows = [("ok" if need.ok else "MISSING", need.name, need.wanted, need.found) for need in needs]
     rows.insert(0, ("", "need", "wanted", "found"))
@@ -75,82 +72,19 @@ def report(needs: list[Need]) -> str:
     return "\n".join(lines)
 
 
-def docker_host() -> str:
-    """The engine that the docker client would talk to, as in `unix:///run/x.sock`; "" is the usual local one.
-
-    Raises HostError for a context that is not there.
-    """
-    if host := os.environ.get("DOCKER_HOST"):
-        return host
-    folder, context = _docker_folder(), docker_context()
-    if context == "default":
-        return ""
-    from hashlib import sha256
-
-    meta = _json(folder / "contexts/meta" / sha256(context.encode()).hexdigest() / "meta.json")
-    if not meta:
-        raise HostError(
-            f"docker has no context {context!r}", hint="`docker context ls` shows them; DOCKER_CONTEXT chooses one"
-        )
-    host = str(meta.get("Endpoints", {}).get("docker", {}).get("Host", ""))
-    return "" if host == f"unix://{SOCKET}" else host
-
-
-def docker_context() -> str:
-    """The docker client's context. The builder of that name is the engine's own (docs.docker.com, "docker driver")."""
-    if os.environ.get("DOCKER_HOST"):
-        return "default"
-    kept = _json(_docker_folder() / "config.json").get("currentContext")
-    return os.environ.get("DOCKER_CONTEXT") or str(kept or "default")
-
-
-def engine_info(where: str) -> tuple[Mapping[str, Any] | None, str]:
-    """What the engine says of itself (`GET /info`), or None and why nobody answers."""
-    scheme, _, rest = (where or f"unix://{SOCKET}").partition("://")
-    try:
-        if scheme == "unix":
-            answer = http_client.ask(rest, "/info", within=20)
-            if answer.status != 200:
-                return None, f"it answers {answer.status} to /info"
-            return answer.json(), ""
-        # ssh and TLS are the client's business.
-        said: Mapping[str, Any] = json.loads(
-            procs.capture(["docker", "info", "--format", "{{json .}}"], hears=procs.DOCKER, within=30)
-        )
-        if errors := said.get("ServerErrors"):
-            return None, "; ".join(errors)
-        return said, ""
-    except OSError as error:
-        return None, error.strerror or str(error)
-    except ValueError:
-        return None, "what answers is no engine"
-    except TandemError as error:
-        return None, str(error).splitlines()[-1]
-
-
-def is_local(where: str) -> bool:
-    """Whether an engine (as docker_host() names it) runs on this machine's kernel."""
-    return not where or where.startswith("unix://")
-
-
-def foreign(info: Mapping[str, Any] | None) -> tuple[str, ...]:
+def emulated_platforms(info: Mapping[str, Any] | None) -> tuple[str, ...]:
     """The target platforms that the engine's machine (this one, if there is no engine yet) does not run itself."""
     machine = str((info or {}).get("Architecture") or os.uname().machine)
     return tuple(target for target in TARGETS if platforms.machine_of(target) != machine)
 
 
-def version(text: str) -> tuple[int, ...]:
+def version_numbers(text: str) -> tuple[int, ...]:
     """The leading numbers of a version, as in `v0.13.1+ds1` → (0, 13, 1); () if it has none."""
     numbers = re.match(r"v?(\d+(?:\.\d+)*)", text)
     return tuple(int(number) for number in numbers[1].split(".")) if numbers else ()
 
 
-def which(program: str) -> str | None:
-    """Where a program lies; a plain user's PATH lacks the sbin folders."""
-    return shutil.which(program, path=os.environ.get("PATH", os.defpath) + ":/usr/local/sbin:/usr/sbin:/sbin")
-
-
-def emulator(platform: str, folder: Path = BINFMT) -> tuple[str, str]:
+def registered_emulator(platform: str, folder: Path = BINFMT) -> tuple[str, str]:
     """Interpreter and flags that the kernel has registered for a platform's programs; ("", "") if none.
 
     Format: https://docs.kernel.org/admin-guide/binfmt-misc.html
@@ -171,7 +105,7 @@ def _entries(folder: Path) -> Iterator[Path]:
 
 
 def _program(name: str, program: str, package: str) -> Need:
-    path = which(program)
+    path = procs.which(program)
     return Need(name, path is not None, path or "nothing", "on PATH", f"install {package}")
 
 
@@ -187,13 +121,17 @@ def _engine(where: str, info: Mapping[str, Any] | None, trouble: str) -> Need:
     if info is None:
         remedy = f"start the engine at {at}, or unset what points to it (DOCKER_HOST, DOCKER_CONTEXT, docker context)"
         if not where:
-            remedy = "start dockerd" if which("dockerd") else "install docker.io"
+            remedy = "start dockerd" if procs.which("dockerd") else "install docker.io"
         if trouble == os.strerror(13):
             remedy = "let this user in: usermod -aG docker USER as root, then log in again"
         return Need("engine", False, f"no answer at {at}: {trouble}", wanted, remedy)
     found = str(info.get("ServerVersion", ""))
     return Need(
-        "engine", version(found) >= ENGINE, f"{found} at {at}", wanted, "upgrade the engine; it was not made by Tandem"
+        "engine",
+        version_numbers(found) >= ENGINE,
+        f"{found} at {at}",
+        wanted,
+        "upgrade the engine; it was not made by Tandem",
     )
 
 
@@ -214,23 +152,10 @@ def _image_store(info: Mapping[str, Any] | None) -> Need:
 
 def _buildx() -> Need:
     wanted = ">= " + ".".join(map(str, BUILDX))
-    path = plugin()
+    path = buildx_plugin()
     found = _buildx_version(path) if path else ""
     text = f"{found or 'no version'} at {path}" if path else "nothing"
-    return Need("buildx", version(found) >= BUILDX, text, wanted, "install docker-buildx")
-
-
-def plugin() -> Path | None:
-    """The plugin that the client would take: https://github.com/docker/cli names these folders, in this order."""
-    folder = _docker_folder()
-    extra = _json(folder / "config.json").get("cliPluginsExtraDirs") or []
-    usual = ["local/lib", "local/libexec", "lib", "libexec"]
-    folders = [
-        *map(Path, extra),
-        folder / "cli-plugins",
-        *(Path("/usr") / part / "docker/cli-plugins" for part in usual),
-    ]
-    return next((path for path in (f / "docker-buildx" for f in folders) if os.access(path, os.X_OK)), None)
+    return Need("buildx", version_numbers(found) >= BUILDX, text, wanted, "install docker-buildx")
 
 
 def _buildx_version(path: Path) -> str:
@@ -238,7 +163,7 @@ def _buildx_version(path: Path) -> str:
     state = path.stat()
     identity = f"{path} {state.st_size} {state.st_mtime_ns} {state.st_ino}"
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tandem/buildx.json"
-    kept = _json(cache)
+    kept = json_object(cache)
     if kept.get("identity") == identity:
         return str(kept["version"])
     try:
@@ -253,21 +178,8 @@ def _buildx_version(path: Path) -> str:
 
 def _emulation(platform: str) -> Need:
     name, wanted = f"emulation of {platform}", "registered with flag F"
-    interpreter, flags = emulator(platform)
+    interpreter, flags = registered_emulator(platform)
     # F: the kernel keeps the interpreter open, so that containers need none of their own.
     ok = "F" in flags
     found = f"{interpreter} ({flags})" if interpreter else "nothing" if BINFMT.is_dir() else "no binfmt_misc"
     return Need(name, ok, found, wanted, "install qemu-user and qemu-user-binfmt, and register it")
-
-
-def _docker_folder() -> Path:
-    return Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker")
-
-
-def _json(path: Path) -> dict[str, Any]:
-    """A JSON object in a file of somebody else's; {} if it is not there or is none."""
-    try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}

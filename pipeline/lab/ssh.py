@@ -14,7 +14,6 @@ from pathlib import Path
 from pipeline.core import procs
 from pipeline.core.errors import HostError
 from pipeline.core.files import write_whole
-from pipeline.host.needs import which
 
 KEY, KNOWN, CONFIG, BIN = "id_ed25519", "known_hosts", "config", "bin"
 # What ends a quoted word of ssh_config(5) or is read as something else in it, and what parts PATH.
@@ -39,7 +38,7 @@ def check(there: Path) -> str:
         )
     own = [part for part in os.environ.get("PATH", os.defpath).split(os.pathsep) if not _is_a_lab_s(part)]
     found = shutil.which("ssh", path=os.pathsep.join(own))
-    if found is None or which("ssh-keygen") is None:
+    if found is None or procs.which("ssh-keygen") is None:
         raise HostError("no ssh client here: the lab is reached by nothing else", hint="install openssh-client")
     return found
 

@@ -12,7 +12,7 @@ from pipeline.core import procs
 from pipeline.core.errors import TandemError
 from pipeline.core.log import Log
 from pipeline.core.waiting import wait_until
-from pipeline.host import engine, needs
+from pipeline.host import endpoint, engine
 from pipeline.lock import debs
 from pipeline.lock.debs import Deb
 from pipeline.lock.service_packages import REGISTRY
@@ -94,7 +94,7 @@ def _build_image(locked: Sequence[Deb], scratch: Path, log: Log) -> str:
         files = debs.fetch(packages, REGISTRY.suite, log, image=REGISTRY.name, title="packages of the registry")
         _write_context([files[deb.sha256] for deb in packages], scratch)
         # Not python-on-whales: it looks the image up by the config digest, which this image store does not know.
-        options = ["--builder", needs.docker_context(), "--tag", tag, "--network", "none"]
+        options = ["--builder", endpoint.docker_context(), "--tag", tag, "--network", "none"]
         options += ["--provenance=false", "--output", "type=docker", "--build-arg", "SOURCE_DATE_EPOCH=0"]
         argv = ["docker", "buildx", "build", *options, str(scratch)]
         procs.run(argv, log=log, hears=procs.DOCKER, within=BUILD_TIMEOUT_S)

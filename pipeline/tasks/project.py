@@ -12,7 +12,7 @@ from pipeline.core.errors import HostError
 from pipeline.graph.graph import Configuration, Graph
 from pipeline.graph.task import Task
 from pipeline.graph.tools import identity_of_program
-from pipeline.host import engine, needs
+from pipeline.host import endpoint, engine, needs
 from pipeline.tasks import claims, clusters, images
 
 
@@ -58,7 +58,8 @@ def _add(made: Graph, tasks: Iterable[Task], name: str, *, default: str) -> None
 def _register_tools(made: Graph) -> None:
     made.tools.register("engine", _engine)
     made.tools.register(
-        "buildx", lambda: identity_of_program(str(needs.plugin() or "docker-buildx"), ("version",), made.cache)()
+        "buildx",
+        lambda: identity_of_program(str(endpoint.buildx_plugin() or "docker-buildx"), ("version",), made.cache)(),
     )
     made.tools.register("uv", identity_of_program(str(Path(sys.prefix) / "bin" / "uv"), ("--version",), made.cache))
     for platform in platforms.PLATFORMS:
@@ -66,7 +67,7 @@ def _register_tools(made: Graph) -> None:
 
 
 def _emulator(platform: str, made: Graph) -> str:
-    program, _ = needs.emulator(platform)
+    program, _ = needs.registered_emulator(platform)
     return identity_of_program(program, ("--version",), made.cache)() if program else "none"
 
 

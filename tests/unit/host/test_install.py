@@ -10,8 +10,7 @@ import pytest
 
 from pipeline.core.errors import Exit, HostError
 from pipeline.core.log import NullLog
-from pipeline.host import apt_suite, binfmt, dockerd
-from pipeline.host import install as hostsetup
+from pipeline.host import apt_suite, binfmt, dockerd, install
 from pipeline.host.needs import Need
 
 BOOKWORM = {"ID": "debian", "VERSION_ID": "12", "VERSION_CODENAME": "bookworm"}
@@ -33,7 +32,7 @@ Suites: bookworm-security
 Components: main
 """
 BUILDX = Need("buildx", False, "nothing", ">= 0.13", "install docker-buildx")
-MMDEBSTRAP = Need("mmdebstrap", False, "nothing", "on PATH", "install mmdebstrap")
+KEYRING = Need("debian-archive-keyring", False, "nothing", "Debian's keys", "install debian-archive-keyring")
 OLD = Need("engine", False, "20.10.24 at /var/run/docker.sock", ">= 26", "upgrade the engine")
 AWAY = Need("engine", False, "no answer at tcp://127.0.0.1:1: Connection refused", ">= 26", "start the engine there")
 NO_STORE = Need("image store", False, "no engine", "containerd's", "switch the store")
@@ -48,7 +47,7 @@ def apt(tmp_path: Path) -> Path:
 
 
 def test_debian_12_takes_the_newer_suite_from_its_own_mirror_and_pins_it_low(apt: Path) -> None:
-    source, preferences, *_, install = hostsetup.commands([BUILDX], BOOKWORM, apt)
+    source, preferences, *_, command = install.commands([BUILDX], BOOKWORM, apt)
     assert source.stdin is not None
     assert source.argv == ("tee", str(apt / "sources.list.d/tandem-trixie.sources"))
     assert "http://mirror.example/debian\n" in source.stdin
@@ -57,15 +56,15 @@ def test_debian_12_takes_the_newer_suite_from_its_own_mirror_and_pins_it_low(apt
     assert "security" not in source.stdin
     assert preferences.stdin is not None
     assert preferences.stdin.startswith("Package: *\nPin: release n=trixie\nPin-Priority: 50\n")
-    assert install.argv[-2:] == ("--no-install-recommends", "docker-buildx")
+    assert command.argv[-2:] == ("--no-install-recommends", "docker-buildx")
 
 
 def test_what_debian_12_has_itself_needs_no_newer_suite(apt: Path) -> None:
-    assert "trixie" not in "".join(map(str, hostsetup.commands([MMDEBSTRAP], BOOKWORM, apt)))
+    assert "trixie" not in "".join(map(str, install.commands([KEYRING], BOOKWORM, apt)))
 
 
 def test_debian_13_needs_no_second_suite(apt: Path) -> None:
-    assert [command for command in hostsetup.commands([BUILDX], TRIXIE, apt) if command.stdin] == []
+    assert [command for command in install.commands([BUILDX], TRIXIE, apt) if command.stdin] == []
 
 
 @pytest.mark.parametrize("option", ["", "[signed-by=/k.gpg arch=amd64] "])
@@ -106,55 +105,55 @@ def test_a_set_up_that_was_killed_finds_its_own_files_and_writes_them_again(apt:
 )
 def test_another_system_is_told_what_to_install(apt: Path, system: dict[str, str]) -> None:
     with pytest.raises(HostError, match=system["PRETTY_NAME"]) as caught:
-        hostsetup.commands([BUILDX, MMDEBSTRAP], system, apt)
-    assert "docker-buildx mmdebstrap" in caught.value.hint
+        install.commands([BUILDX, KEYRING], system, apt)
+    assert "docker-buildx debian-archive-keyring" in caught.value.hint
 
 
 def test_debian_testing_has_no_number_and_is_set_up(apt: Path) -> None:
-    assert hostsetup.commands([BUILDX], {"ID": "debian", "VERSION_CODENAME": "forky"}, apt)
+    assert install.commands([BUILDX], {"ID": "debian", "VERSION_CODENAME": "forky"}, apt)
 
 
 def test_the_engines_configuration_keeps_what_it_says(tmp_path: Path) -> None:
     file = tmp_path / "daemon.json"
     file.write_text('{"log-level": "warn", "features": {"buildkit": true}}')
-    assert json.loads(hostsetup.with_features(file)) == {
+    assert json.loads(install.with_features(file)) == {
         "log-level": "warn",
         "features": {"buildkit": True, "containerd-snapshotter": True},
     }
-    assert json.loads(hostsetup.with_features(tmp_path / "none")) == {"features": {"containerd-snapshotter": True}}
+    assert json.loads(install.with_features(tmp_path / "none")) == {"features": {"containerd-snapshotter": True}}
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"features": 1}', ""])
 def test_an_unreadable_configuration_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "daemon.json").write_text(text)
     with pytest.raises(HostError, match=r"daemon\.json"):
-        hostsetup.with_features(tmp_path / "daemon.json")
+        install.with_features(tmp_path / "daemon.json")
 
 
 def test_nothing_missing_means_nothing_said_and_nothing_done() -> None:
     log = NullLog()
-    hostsetup.set_up(log, needs=lambda: [Need("engine", True, "26", ">= 26")])
+    install.set_up(log, needs=lambda: [Need("engine", True, "26", ">= 26")])
     assert log.lines == []
 
 
 def test_a_forbidden_set_up_gives_the_commands_and_exit_code_4() -> None:
-    with pytest.raises(HostError, match="mmdebstrap") as caught:
-        hostsetup.set_up(NullLog(), {"TANDEM_NO_HOST_SETUP": "1"}, lambda: [MMDEBSTRAP])
+    with pytest.raises(HostError, match="debian-archive-keyring") as caught:
+        install.set_up(NullLog(), {"TANDEM_NO_HOST_SETUP": "1"}, lambda: [KEYRING])
     assert caught.value.code == Exit.HOST
-    assert "mmdebstrap" in caught.value.hint
+    assert "debian-archive-keyring" in caught.value.hint
 
 
-@pytest.mark.parametrize("more", [[], [MMDEBSTRAP]], ids=["nothing else", "a package too"])
+@pytest.mark.parametrize("more", [[], [KEYRING]], ids=["nothing else", "a package too"])
 @pytest.mark.parametrize("unfit", [[OLD], [CLASSIC], [AWAY, NO_STORE]], ids=["old", "classic", "away"])
 def test_a_forbidden_set_up_tells_the_owner_of_an_engine_what_to_do(
     unfit: list[Need], more: list[Need], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
     with pytest.raises(HostError) as caught:
-        hostsetup.set_up(NullLog(), {"TANDEM_NO_HOST_SETUP": "1"}, lambda: [*unfit, *more])
+        install.set_up(NullLog(), {"TANDEM_NO_HOST_SETUP": "1"}, lambda: [*unfit, *more])
     lines = caught.value.hint.splitlines()
     assert f"{unfit[0].name}: {unfit[0].remedy}" in lines
-    assert ("mmdebstrap" in lines[-1]) == bool(more)
+    assert ("debian-archive-keyring" in lines[-1]) == bool(more)
     assert [line for line in lines if line.endswith("as root:")] == lines[1 : 2 if more else 1]
     assert "docker" not in lines[-1] or not more  # nobody else's engine is started or installed
 
@@ -165,7 +164,7 @@ def test_an_engine_of_somebody_else_is_refused_with_the_remedy(
 ) -> None:
     monkeypatch.delenv("DOCKER_HOST", raising=False)
     with pytest.raises(HostError) as caught:
-        hostsetup.set_up(NullLog(), {}, lambda: [*unfit, MMDEBSTRAP])
+        install.set_up(NullLog(), {}, lambda: [*unfit, KEYRING])
     for need in unfit:
         assert need.found in str(caught.value)
         assert need.remedy in caught.value.hint
@@ -186,28 +185,28 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_root_is_told_which_engine_and_which_folder_are_the_users(home: Path) -> None:
-    argv = hostsetup.sudo({"https_proxy": "http://p:1", "no_proxy": "", "OTHER": "x"})
+    argv = install.sudo({"https_proxy": "http://p:1", "no_proxy": "", "OTHER": "x"})
     told = ["DOCKER_HOST=unix:///run/user/1000/docker.sock", f"DOCKER_CONFIG={home}/.docker", "https_proxy=http://p:1"]
     assert argv == ["sudo", "-n", "env", *told, "no_proxy=", sys.executable, "-B", "-m", "pipeline.host.install"]
 
 
 def test_root_is_told_of_an_engine_that_the_environment_names(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", "tcp://spark-1:2375")
-    assert "DOCKER_HOST=tcp://spark-1:2375" in hostsetup.sudo(os.environ)
+    assert "DOCKER_HOST=tcp://spark-1:2375" in install.sudo(os.environ)
 
 
 def test_the_usual_engine_is_it_for_root_too_whatever_roots_own_context_is(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DOCKER_CONTEXT", "default")
-    words = hostsetup.sudo(os.environ)
+    words = install.sudo(os.environ)
     assert "DOCKER_CONTEXT=default" in words
     assert not [word for word in words if word.startswith("DOCKER_HOST")]
 
 
 def test_os_release_is_read_as_a_shell_would(tmp_path: Path) -> None:
     (tmp_path / "os-release").write_text("# comment\nID=debian\nPRETTY_NAME=\"Debian 'GNU' 12\"\n\n")
-    assert hostsetup.os_release(tmp_path / "os-release") == {"ID": "debian", "PRETTY_NAME": "Debian 'GNU' 12"}
+    assert install.os_release(tmp_path / "os-release") == {"ID": "debian", "PRETTY_NAME": "Debian 'GNU' 12"}
 
 
 @pytest.mark.parametrize(

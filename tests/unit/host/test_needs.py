@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pipeline.core.errors import HostError
-from pipeline.host import needs as host
+from pipeline.host import endpoint, needs
 from pipeline.host.needs import Need
 
 AARCH64 = """enabled
@@ -22,7 +22,7 @@ offset 0
 magic 7f454c460201010000000000000000000200b700
 mask ffffffffffffff00fffffffffffffffffeffffff
 """
-FITS = {"ServerVersion": "26.1.5+dfsg1", "Driver": "overlayfs", "DriverStatus": [["driver-type", host.SNAPSHOTTER]]}
+FITS = {"ServerVersion": "26.1.5+dfsg1", "Driver": "overlayfs", "DriverStatus": [["driver-type", needs.SNAPSHOTTER]]}
 
 
 @pytest.fixture(autouse=True)
@@ -64,15 +64,15 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
 
             thread = threading.Thread(target=answer)
             thread.start()
-            needs = host.look()
+            seen = needs.list_needs()
             thread.join()
-            return needs
+            return seen
 
         yield look
 
 
-def need(needs: list[Need], name: str) -> Need:
-    return next(need for need in needs if need.name == name)
+def need(seen: list[Need], name: str) -> Need:
+    return next(need for need in seen if need.name == name)
 
 
 def register(folder: Path, name: str, text: str) -> None:
@@ -83,9 +83,9 @@ def register(folder: Path, name: str, text: str) -> None:
 
 
 def test_an_engine_of_26_with_the_containerd_store_fits(engine: Callable[..., list[Need]]) -> None:
-    needs = engine()
-    assert need(needs, "engine").ok
-    assert need(needs, "image store").ok
+    seen = engine()
+    assert need(seen, "engine").ok
+    assert need(seen, "image store").ok
 
 
 @pytest.mark.parametrize(
@@ -108,13 +108,13 @@ def test_the_engine_s_own_builder_is_the_one_of_the_context(monkeypatch: pytest.
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     for name in ("DOCKER_HOST", "DOCKER_CONTEXT"):
         monkeypatch.delenv(name, raising=False)
-    assert host.docker_context() == "default"
+    assert endpoint.docker_context() == "default"
     (tmp_path / "config.json").write_text('{"currentContext": "rootless"}')
-    assert host.docker_context() == "rootless"
+    assert endpoint.docker_context() == "rootless"
     monkeypatch.setenv("DOCKER_CONTEXT", "remote")
-    assert host.docker_context() == "remote"
+    assert endpoint.docker_context() == "remote"
     monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:2375")
-    assert host.docker_context() == "default"
+    assert endpoint.docker_context() == "default"
 
 
 def test_a_context_that_is_not_there_is_not_taken_for_the_usual_one(
@@ -124,7 +124,7 @@ def test_a_context_that_is_not_there_is_not_taken_for_the_usual_one(
     monkeypatch.delenv("DOCKER_HOST", raising=False)
     monkeypatch.setenv("DOCKER_CONTEXT", "nope")
     with pytest.raises(HostError, match="docker has no context 'nope'"):
-        host.docker_host()
+        endpoint.docker_host()
 
 
 def test_an_engine_that_answers_an_error_is_none(engine: Callable[..., list[Need]]) -> None:
@@ -135,7 +135,7 @@ def test_an_engine_elsewhere_that_does_not_answer_is_named_with_what_points_to_i
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
-    found = need(host.look(), "engine")
+    found = need(needs.list_needs(), "engine")
     assert f"{tmp_path}/none.sock" in found.found
     assert "DOCKER_HOST" in found.remedy
 
@@ -148,19 +148,19 @@ def test_the_platform_of_the_engine_needs_no_emulator(engine: Callable[..., list
 def test_the_context_of_the_client_decides_unless_the_environment_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert host.docker_host() == ""
+    assert endpoint.docker_host() == ""
     meta = tmp_path / "docker/contexts/meta" / sha256(b"far").hexdigest()
     meta.mkdir(parents=True)
     (meta / "meta.json").write_text('{"Endpoints": {"docker": {"Host": "ssh://me@far"}}}')
     (tmp_path / "docker/config.json").write_text('{"currentContext": "far"}')
-    assert host.docker_host() == "ssh://me@far"
+    assert endpoint.docker_host() == "ssh://me@far"
     monkeypatch.setenv("DOCKER_HOST", "tcp://near:1")
-    assert host.docker_host() == "tcp://near:1"
+    assert endpoint.docker_host() == "tcp://near:1"
 
 
 def test_a_broken_client_configuration_counts_as_none(tmp_path: Path) -> None:
     (tmp_path / "docker/config.json").write_text("{")
-    assert host.docker_host() == ""
+    assert endpoint.docker_host() == ""
 
 
 def test_the_buildx_version_is_remembered_as_long_as_its_file_is_the_same(
@@ -184,23 +184,26 @@ def test_the_buildx_version_is_remembered_as_long_as_its_file_is_the_same(
 )
 def test_the_kernels_register_is_read_by_what_it_runs(tmp_path: Path, text: str, flags: str) -> None:
     register(tmp_path / "binfmt", "any-name", text)
-    assert host.emulator("linux/arm64", tmp_path / "binfmt")[1] == flags
+    assert needs.registered_emulator("linux/arm64", tmp_path / "binfmt")[1] == flags
 
 
 @pytest.mark.parametrize(
     ("text", "numbers"), [("v0.13.1+ds1", (0, 13, 1)), ("26.1.5+dfsg1", (26, 1, 5)), ("29", (29,)), ("dev", ())]
 )
 def test_versions_are_compared_by_their_numbers(text: str, numbers: tuple[int, ...]) -> None:
-    assert host.version(text) == numbers
+    assert needs.version_numbers(text) == numbers
 
 
 def test_the_table_names_what_is_missing_and_how_to_get_it() -> None:
-    needs = [Need("engine", True, "26", ">= 26"), Need("arch-test", False, "nothing", "on PATH", "install arch-test")]
-    table = host.report(needs)
-    assert table.splitlines()[2].startswith("MISSING  arch-test")
-    assert table.splitlines()[-1] == "arch-test: install arch-test"
+    seen = [
+        Need("engine", True, "26", ">= 26"),
+        Need("ssh client", False, "nothing", "on PATH", "install openssh-client"),
+    ]
+    table = needs.needs_table(seen)
+    assert table.splitlines()[2].startswith("MISSING  ssh client")
+    assert table.splitlines()[-1] == "ssh client: install openssh-client"
 
 
 def test_no_permission_is_told_apart_from_no_engine() -> None:
-    found = host._engine("", None, os.strerror(13))
+    found = needs._engine("", None, os.strerror(13))
     assert "usermod" in found.remedy
