@@ -66,7 +66,7 @@ try:
         if not {"-f", "--file", "-d", "--dir"} & set(sys.argv):
             os.chdir(root)
     if "" in sys.argv:
-        sys.stderr.write("ERROR: a word is empty\\n")  # doit does not expect one
+        sys.stderr.write("ERROR: empty argument\\n")  # doit does not expect one
         sys.exit(3)
     sys.exit(main())
 except KeyboardInterrupt:

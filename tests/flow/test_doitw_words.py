@@ -37,32 +37,32 @@ def doitw(checkout: Path, *words: str) -> tuple[int, str, str]:
 
 
 @pytest.mark.parametrize("words", [("TANDEM_LOCK=frozen",), ("-n", "4", "build", "a=b"), ("why", "a=b")])
-def test_a_variable_behind_doitw_is_refused(checkout: Path, words: tuple[str, ...]) -> None:
-    said = f"ERROR: '{words[-1]}' is no task; variables of the environment stand before ./doitw\n"
+def test_a_variable_after_doitw_is_refused(checkout: Path, words: tuple[str, ...]) -> None:
+    said = f"ERROR: '{words[-1]}' is not a task. Put environment variables before the command: {words[-1]} ./doitw …\n"
     assert doitw(checkout, *words) == (3, "", said)
 
 
 @pytest.mark.parametrize("words", [("",), ("why", "")])
-def test_an_empty_word_is_refused(checkout: Path, words: tuple[str, ...]) -> None:
-    assert doitw(checkout, *words) == (3, "", "ERROR: a word is empty\n")
+def test_an_empty_argument_is_refused(checkout: Path, words: tuple[str, ...]) -> None:
+    assert doitw(checkout, *words) == (3, "", "ERROR: empty argument\n")
 
 
 @pytest.mark.parametrize("python", ["/nowhere/python3", "/bin/true", "/etc/hostname"])
-def test_a_python_that_was_asked_for_and_is_none_is_refused(
+def test_a_named_python_that_is_not_python_3_11_is_refused(
     checkout: Path, python: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (checkout / ".venv/tandem/root").unlink()
     monkeypatch.setenv("TANDEM_PYTHON", python)
-    said = f"ERROR: TANDEM_PYTHON: {python} is no Python 3.11 or newer\n"
+    said = f"ERROR: TANDEM_PYTHON: {python} is not Python 3.11 or newer\n"
     assert doitw(checkout, "list") == (4, "", said)
 
 
-def test_a_set_up_takes_no_words(checkout: Path) -> None:
-    assert doitw(checkout, "set-up", "x") == (3, "", "ERROR: set-up takes no words, and there is 'x'\n")
+def test_set_up_takes_no_arguments(checkout: Path) -> None:
+    assert doitw(checkout, "set-up", "x") == (3, "", "ERROR: set-up takes no arguments (got 'x')\n")
     assert doitw(checkout, "set-up")[0] == 0
 
 
-def test_pytest_takes_any_word(checkout: Path) -> None:
+def test_pytest_takes_any_argument(checkout: Path) -> None:
     code, out, err = doitw(checkout, "test", "tests/unit", "-k", "a=b")
     assert (code, err) == (0, "")
     assert "called with -m pytest tests/unit -k a=b\n" in out
@@ -79,7 +79,7 @@ def test_all_suites_run_even_if_one_fails(checkout: Path, fails: str) -> None:
     assert suites == ["tests/unit", "tests/flow", "tests/docker", "tests/e2e"]
 
 
-def test_words_are_passed_on(checkout: Path) -> None:
+def test_arguments_are_passed_on(checkout: Path) -> None:
     code, out, _ = doitw(checkout, "why", "build", "--json")
     assert code == 0
     assert out == f"called with {checkout}/.venv/bin/doit why build --json\nfrom {checkout}/elsewhere\n"
@@ -96,7 +96,7 @@ def test_words_are_passed_on(checkout: Path) -> None:
         (("lab", "up", "--help"), False),
     ],
 )
-def test_of_the_lab_only_up_wants_an_engine(checkout: Path, words: tuple[str, ...], sets_up: bool) -> None:
+def test_of_the_lab_commands_only_up_needs_an_engine(checkout: Path, words: tuple[str, ...], sets_up: bool) -> None:
     code, out, _ = doitw(checkout, *words)
     assert code == 0
     assert ("called with -m pipeline.host.install" in out) == sets_up
@@ -123,9 +123,9 @@ def test_doit_works_from_a_folder_below_and_puts_files_there(looking: Looking) -
     assert (looking.root / "src/x.html").exists()
 
 
-def test_doit_refuses_an_empty_word(looking: Looking) -> None:
+def test_doit_refuses_an_empty_argument(looking: Looking) -> None:
     done = from_below(looking, "why", "")
-    assert (done.code, done.out, done.err) == (3, "", "ERROR: a word is empty\n")
+    assert (done.code, done.out, done.err) == (3, "", "ERROR: empty argument\n")
 
 
 @pytest.mark.parametrize("module", ["doit/__main__.py", "pipeline/commands/base.py", "dodo.py"])
