@@ -1,4 +1,7 @@
-"""The text of an image.yaml: what is added to it leaves all else as it was written, comments too."""
+"""Writes the text of an image.yaml, and adds to one so that all else stays as it was written, comments too.
+
+The text is edited at the places that PyYAML gives: a round trip through PyYAML would lose comments and layout.
+"""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,11 +12,11 @@ import yaml
 from pipeline.core.errors import ConfigError
 
 DOCKERFILE = """\
-# Only copies, on top of somebody else's image, in which nothing moves; nothing of the target's architecture runs while
-# it is built.
+# Only copies, on top of another image, in which nothing changes. Nothing of the target's architecture runs during the
+# build.
 #: base
 
-# What is added to its Python, as one layer.
+# The additions to its Python, as one layer.
 #: layers
 
 # The launcher's files, and our own.
@@ -22,29 +25,29 @@ ADD own.tar /
 # Entrypoint, working folder and PATH, as launchers want them.
 #: settings
 """
-"""The Dockerfile of every image on top of another."""
+"""The Dockerfile of every combined image."""
 SmokeAdvice = Mapping[str, Sequence[str]]
-"""What is added as smoke: its architectures and what it does without, by key."""
+"""The keys of `smoke` that advice sets, `architectures` and `without`, each with its names."""
 SCHEMA_COMMENT = "# yaml-language-server: $schema=../../schemas/image.json\n"
 
 
 def render_image_yaml(
     platform: str, image: str, requirements: Sequence[str], combine: Mapping[str, str], smoke: SmokeAdvice
 ) -> str:
-    """The text of a new image.yaml."""
-    sides = "".join(f"  {side}: {name}\n" for side, name in combine.items())
+    """Return the text of a new image.yaml."""
+    images = "".join(f"  {key}: {name}\n" for key, name in combine.items())
     parts = [
         SCHEMA_COMMENT,
         "# Ray and the launcher's files on top of another party's image, as `./doitw advise` found it.\n",
         f"platform: {platform}\n",
-        f"\ncombine:\n{sides}",
+        f"\ncombine:\n{images}",
         *(block for _, block in render_keys(image, requirements, smoke)),
     ]
     return "".join(parts)
 
 
 def render_keys(image: str, requirements: Sequence[str], smoke: SmokeAdvice) -> Iterator[tuple[str, str]]:
-    """The keys that advice adds, each with its text and an empty line before it."""
+    """Yield the keys that advice adds, each with its text, which begins with an empty line."""
     yield "base", f"\nbase:\n  image: {image}\n"
     yield "python", f"\npython:\n  requirements: {json.dumps(list(requirements))}\n"
     lines = [
@@ -56,10 +59,10 @@ def render_keys(image: str, requirements: Sequence[str], smoke: SmokeAdvice) -> 
         yield "smoke", "\nsmoke:\n" + "".join(lines)
 
 
-def apply_advice(text: str, where: str, image: str, requirements: Sequence[str], smoke: SmokeAdvice) -> str:
-    """An image.yaml with `base.image` set to an image; python, smoke and smoke.without are added if they are not there.
+def apply_advice(text: str, file: str, image: str, requirements: Sequence[str], smoke: SmokeAdvice) -> str:
+    """Return an image.yaml with `base.image` set; python, smoke and smoke.without are added where they are missing.
 
-    Raises ConfigError, naming the file (`where`), if it is written in a way that cannot be added to line by line.
+    `file` is its name for messages. Raises ConfigError if it is written in a way that cannot be added to line by line.
     """
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     assert isinstance(root, yaml.MappingNode)
@@ -67,7 +70,7 @@ def apply_advice(text: str, where: str, image: str, requirements: Sequence[str],
     if "base" in keys and (old := _image_node(keys["base"][1])) is not None:
         text = text[: old.start_mark.index] + image + text[old.end_mark.index :]
     elif "base" in keys or root.flow_style:
-        raise _edit_by_hand_error(where, image)
+        raise _edit_by_hand_error(file, image)
     else:
         added = {key: block for key, block in render_keys(image, requirements, smoke) if key not in keys}
         at = _end_of_value(text, *keys["combine"])
@@ -81,27 +84,27 @@ def apply_advice(text: str, where: str, image: str, requirements: Sequence[str],
     return text
 
 
-def _without_line(there: yaml.Node, smoke: SmokeAdvice) -> tuple[int, str] | None:
-    """Where smoke.without goes into a smoke that is there, and its line; None if nothing goes there."""
-    lacks = isinstance(there, yaml.MappingNode) and not there.flow_style and bool(smoke.get("without"))
-    if not lacks or any(key.value == "without" for key, _ in there.value):
+def _without_line(existing: yaml.Node, smoke: SmokeAdvice) -> tuple[int, str] | None:
+    """Return where smoke.without goes into an existing `smoke`, and its line; None if nothing goes there."""
+    lacks = isinstance(existing, yaml.MappingNode) and not existing.flow_style and bool(smoke.get("without"))
+    if not lacks or any(key.value == "without" for key, _ in existing.value):
         return None
-    first = there.value[0][0].start_mark
+    first = existing.value[0][0].start_mark
     line = f"{' ' * first.column}without: {json.dumps(list(smoke['without']))}\n"
     return first.index - first.column, line
 
 
-def check_rest_unchanged(before: str, after: str, where: str, image: str) -> None:
-    """Raise ConfigError unless a text says all that it said before, and that image."""
+def check_rest_unchanged(before: str, after: str, file: str, image: str) -> None:
+    """Raise ConfigError unless the new text means all that the old one did, and base.image."""
     try:
         old, new = yaml.safe_load(before), yaml.safe_load(after)
     except yaml.YAMLError as error:
-        raise _edit_by_hand_error(where, image) from error
+        raise _edit_by_hand_error(file, image) from error
     if isinstance(new.get("smoke"), dict) and "without" not in (old.get("smoke") or {}):
         new["smoke"] = {key: value for key, value in new["smoke"].items() if key != "without"}
     same: Any = {key: value for key, value in new.items() if key in old and key != "base"}
     if same != {key: value for key, value in old.items() if key != "base"} or new["base"] != {"image": image}:
-        raise _edit_by_hand_error(where, image)
+        raise _edit_by_hand_error(file, image)
 
 
 def _image_node(base: yaml.Node) -> yaml.ScalarNode | None:
@@ -109,14 +112,14 @@ def _image_node(base: yaml.Node) -> yaml.ScalarNode | None:
     return next((value for key, value in pairs if key.value == "image" and isinstance(value, yaml.ScalarNode)), None)
 
 
-def _edit_by_hand_error(where: str, image: str) -> ConfigError:
+def _edit_by_hand_error(file: str, image: str) -> ConfigError:
     return ConfigError(
-        f"{where}: it is not written so that base can be put into it", hint=f"write base: {{image: {image}}}"
+        f"{file}: it is written in a way that base cannot be added to", hint=f"write base: {{image: {image}}}"
     )
 
 
 def _end_of_value(text: str, key: yaml.Node, value: yaml.Node) -> int:
-    """Where the line ends on which a key's value does; comments behind it are the next key's."""
+    """Return where the last line of a key's value ends. Comments behind it belong to the next key."""
     last = max(key.end_mark.index, *(leaf.end_mark.index for leaf in _leaf_nodes(value)))
     line = text.find("\n", last)
     return len(text) if line < 0 else line + 1

@@ -1,14 +1,14 @@
-"""image.yaml, pipeline.yaml and pipeline.local.yaml in; one checked Config out.
+"""Reads image.yaml, pipeline.yaml and pipeline.local.yaml into one checked Config.
 
-A mistake is reported with file, line and key, and with the nearest name that would have been right.
+A mistake is reported with its file, line and key, and with the nearest name that would have been right.
 """
 
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -25,47 +25,58 @@ from pipeline.config.rules import (
 from pipeline.core.errors import ConfigError
 from pipeline.core.suggest import likely, nearest
 
-if TYPE_CHECKING:
-    from pipeline.graph.stat_cache import StatCache
-
 _CACHE_KIND = "yaml 1"
-"""What the cache calls a file's value; to be counted up when the same text comes to mean something else."""
+"""The cache's name for a file's value. Raise the number when the same text comes to mean another value."""
 PIPELINE_FILE = "pipeline.yaml"
 LOCAL_FILE = "pipeline.local.yaml"
 IMAGES_FOLDER = "dockerfiles"
 RESERVED_NAMES = ("registry", "lab")  # lock:registry and lock:lab are Tandem's own
 
 
+class FileCache(Protocol):
+    """Remembers a text that follows from a file's content, as graph.stat_cache.StatCache does."""
+
+    def fact(self, kind: str, path: Path | str, find: Callable[[str], str]) -> str:
+        """Return the text of that kind for a file; `find` makes it if it is not known."""
+        ...
+
+
 class Config(Struct, frozen=True):
-    """Everything that people decided: `images` by folder name, clusters and registry in `pipeline`."""
+    """Everything that people decide."""
 
     root: Path
     pipeline: Pipeline
+    """The clusters and the registry."""
     images: Mapping[str, Image]
+    """The images, by the name of their folder."""
 
     def cluster(self, name: str) -> Cluster:
-        """The cluster of that name; raises ConfigError with the nearest name if there is none."""
+        """Return the cluster of that name. Raises ConfigError, with the nearest name, if there is none."""
         if name in self.pipeline.clusters:
             return self.pipeline.clusters[name]
         raise ConfigError(f"{PIPELINE_FILE}: no cluster is called {name!r}", hint=nearest(name, self.pipeline.clusters))
 
 
 class YamlFile(Struct, frozen=True):
-    """One YAML file below the root, and its value."""
+    """A YAML file and its value."""
 
     file: Path
     name: str
+    """The path below the root, for messages."""
     value: Any
 
     def lines(self) -> Mapping[Key, int]:
-        """On which line each key stands. Only messages ask for it, and YAML takes long to import."""
+        """Return the line of each key. Only messages need it, since PyYAML takes long to import."""
         from pipeline.config import yaml_source
 
         return yaml_source.parse(self.file, self.name)[1]
 
 
-def load_config(root: Path, cache: "StatCache | None" = None) -> Config:
-    """Read and check the whole configuration below `root`; the cache knows files already. Raises ConfigError."""
+def load_config(root: Path, cache: FileCache | None = None) -> Config:
+    """Read and check the whole configuration below `root`. Raises ConfigError.
+
+    A file that the cache knows is not parsed again.
+    """
     images = dict(_load_images(root, cache))
     sources = [read_yaml(root / PIPELINE_FILE, root, cache)]
     if os.path.lexists(root / LOCAL_FILE):
@@ -78,15 +89,15 @@ def load_config(root: Path, cache: "StatCache | None" = None) -> Config:
     return Config(root, pipeline, images)
 
 
-def read_yaml(file: Path, root: Path, cache: "StatCache | None" = None) -> YamlFile:
-    """One YAML file below `root`, parsed only if the cache does not know it; a key that stands twice is an error.
+def read_yaml(file: Path, root: Path, cache: FileCache | None = None) -> YamlFile:
+    """Read one YAML file below `root`; it is parsed only if the cache does not know it.
 
-    Raises ConfigError.
+    Raises ConfigError, also for a key that stands twice.
     """
     name = file.relative_to(root).as_posix()
     try:
-        known = cache.fact(_CACHE_KIND, file, lambda _: _as_json(file, name)) if cache else ""
-        value = json.loads(known) if known else _parse(file, name)
+        text = cache.fact(_CACHE_KIND, file, lambda _: _as_json(file, name)) if cache else ""
+        value = json.loads(text) if text else _parse(file, name)
     except OSError as error:
         raise _unreadable_error(name, file, error) from error
     return YamlFile(file, name, value)
@@ -99,7 +110,7 @@ def _parse(file: Path, name: str) -> Any:
 
 
 def _as_json(file: Path, name: str) -> str:
-    """A file's value as JSON, or nothing if it has values that JSON has not."""
+    """Return a file's value as JSON; empty if JSON cannot hold it, as with dates."""
     value = _parse(file, name)
     try:
         text = json.dumps(value)
@@ -116,60 +127,59 @@ def _unreadable_error(name: str, file: Path, error: OSError) -> ConfigError:
 
 
 def json_schemas() -> Mapping[str, str]:
-    """The JSON Schemas of image.yaml and pipeline.yaml, as text, by file name below schemas/."""
-    made = {"image.json": _any_of(DebianImage, CombinedImage), "pipeline.json": msgspec.json.schema(Pipeline)}
-    return {name: json.dumps(schema, indent=2, sort_keys=True) + "\n" for name, schema in made.items()}
+    """Return the JSON Schemas of image.yaml and pipeline.yaml, as text, by file name below schemas/."""
+    schemas = {"image.json": _any_of(DebianImage, CombinedImage), "pipeline.json": msgspec.json.schema(Pipeline)}
+    return {name: json.dumps(schema, indent=2, sort_keys=True) + "\n" for name, schema in schemas.items()}
 
 
 def _any_of(*shapes: type[Common]) -> Any:
-    """One JSON Schema for several models; a file must fit one of them."""
+    """Return one JSON Schema for several models; a file must fit one of them."""
     references, definitions = msgspec.json.schema_components(shapes, ref_template="#/$defs/{name}")
     return {"anyOf": list(references), "$defs": definitions}
 
 
-def _load_images(root: Path, cache: "StatCache | None") -> Iterator[tuple[str, Image]]:
-    """Every folder below dockerfiles/ but hidden ones: each is an image, and is named as it."""
+def _load_images(root: Path, cache: FileCache | None) -> Iterator[tuple[str, Image]]:
+    """Read the image of every folder below dockerfiles/ that is not hidden; the image has the folder's name."""
     for folder in _image_folders(root):
         where = f"{IMAGES_FOLDER}/{folder.name}"
         if not re.fullmatch(NAME, folder.name):
             raise ConfigError(f"{where}: {folder.name!r} is not {NAME_WORDS}", hint="rename the folder")
         if folder.name in RESERVED_NAMES:
-            raise ConfigError(f"{where}: {folder.name!r} is a word of Tandem's own", hint="rename the folder")
-        for wanted in ("image.yaml", "Dockerfile"):
+            raise ConfigError(f"{where}: {folder.name!r} is a name that Tandem reserves", hint="rename the folder")
+        for name in ("image.yaml", "Dockerfile"):
             try:
-                there = (folder / wanted).is_file()
+                is_file = (folder / name).is_file()
             except OSError as error:
-                raise _unreadable_error(f"{where}/{wanted}", folder / wanted, error) from error
-            if not there:
-                said = "it is no plain file" if os.path.lexists(folder / wanted) else "there is no such file"
+                raise _unreadable_error(f"{where}/{name}", folder / name, error) from error
+            if not is_file:
+                reason = "it is not a regular file" if os.path.lexists(folder / name) else "there is no such file"
                 hint = f"every folder below {IMAGES_FOLDER}/ is an image: write the file, or move the folder elsewhere"
-                raise ConfigError(f"{where}/{wanted}: {said}", hint=hint)
+                raise ConfigError(f"{where}/{name}: {reason}", hint=hint)
         yield folder.name, _load_image(root, folder, cache)
 
 
 def _image_folders(root: Path) -> list[Path]:
-    """The folders below dockerfiles/, links to folders too; none if there is no such folder."""
+    """Return the folders below dockerfiles/, sorted, links to folders included; none if it does not exist."""
     try:
-        found = sorted(
+        return sorted(
             path for path in (root / IMAGES_FOLDER).iterdir() if not path.name.startswith(".") and path.is_dir()
         )
     except FileNotFoundError:
         return []
     except OSError as error:
         raise _unreadable_error(IMAGES_FOLDER, root / IMAGES_FOLDER, error) from error
-    return found
 
 
-def _load_image(root: Path, folder: Path, cache: "StatCache | None") -> Image:
+def _load_image(root: Path, folder: Path, cache: FileCache | None) -> Image:
     source = read_yaml(folder / "image.yaml", root, cache)
-    shape = _image_model(source.value)
-    if shape is CombinedImage:
+    model = _image_model(source.value)
+    if model is CombinedImage:
         _raise_first(mixed_base_violations(source.value), [source])
-    image: Image = _convert(source.value, shape, [source])
+    image: Image = _convert(source.value, model, [source])
     try:
         _raise_first(image_violations(image, folder), [source])
     except OSError as error:
-        # Of a folder that image.yaml names.
+        # The error is about a folder that image.yaml names.
         raise _unreadable_error(
             Path(error.filename).relative_to(root).as_posix(), Path(error.filename), error
         ) from error
@@ -177,16 +187,16 @@ def _load_image(root: Path, folder: Path, cache: "StatCache | None") -> Image:
 
 
 def _image_model(value: Any) -> type[DebianImage] | type[CombinedImage]:
-    """Which of the two ways to make an image a file means."""
+    """Return the model that fits the kind of image which a file describes."""
     base = value.get("base") if isinstance(value, dict) else None
     keys = [str(key) for key in base] if isinstance(base, dict) else []
     on_image = any(likely(key, ("image", *DEBIAN_KEYS)) == "image" for key in keys)
     return CombinedImage if on_image or (isinstance(value, dict) and "combine" in value) else DebianImage
 
 
-def _raise_first(found: Iterable[Violation], sources: list[YamlFile]) -> None:
-    for key, said, hint in found:
-        raise ConfigError(f"{_location(key, sources)}: {said}", hint=hint)
+def _raise_first(violations: Iterable[Violation], sources: list[YamlFile]) -> None:
+    for key, reason, hint in violations:
+        raise ConfigError(f"{_location(key, sources)}: {reason}", hint=hint)
 
 
 def _merge(below: Any, above: Any) -> Any:
@@ -195,23 +205,23 @@ def _merge(below: Any, above: Any) -> Any:
     return above
 
 
-def _convert(value: Any, shape: type[Any], sources: list[YamlFile]) -> Any:
+def _convert(value: Any, model: type[Any], sources: list[YamlFile]) -> Any:
     try:
-        return msgspec.convert(value, shape)
+        return msgspec.convert(value, model)
     except msgspec.ValidationError as error:
-        # msgspec's own path leaves out the keys of dictionaries, so the place is found by a second walk.
+        # msgspec's own path leaves out the keys of dictionaries, so a second walk finds the place.
         from pipeline.config.explain import explain_violations
 
-        for key, said, hint in explain_violations(value, shape):
-            raise ConfigError(f"{_location(key, sources)}: {said}", hint=hint) from error
+        for key, reason, hint in explain_violations(value, model):
+            raise ConfigError(f"{_location(key, sources)}: {reason}", hint=hint) from error
         raise ConfigError(f"{sources[0].name}: {error}") from error
 
 
 def _location(key: Key, sources: list[YamlFile]) -> str:
     dotted = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in key).lstrip(".")
-    lines = [(source.name, source.lines()) for source in sources]
+    files = [(source.name, source.lines()) for source in sources]
     for depth in range(len(key), -1, -1):
-        for name, known in lines:
-            if key[:depth] in known:
-                return f"{name}:{known[key[:depth]]}: {dotted}".rstrip(": ")
+        for name, lines in files:
+            if key[:depth] in lines:
+                return f"{name}:{lines[key[:depth]]}: {dotted}".rstrip(": ")
     return f"{sources[-1].name}: {dotted}".rstrip(": ")

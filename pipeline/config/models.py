@@ -1,6 +1,6 @@
-"""The shape of image.yaml and pipeline.yaml: what a person decides, and its defaults.
+"""The models of image.yaml and pipeline.yaml: what a person decides, and the defaults.
 
-The JSON Schemas under schemas/ are generated from these classes; the docstrings become their descriptions.
+The JSON Schemas below schemas/ are generated from these classes. Their docstrings become descriptions there.
 """
 
 from typing import Annotated
@@ -9,11 +9,11 @@ from msgspec import Meta, Struct, field
 
 
 def described_pattern(pattern: str, words: str) -> Meta:
-    """A pattern, and what a text is that fits it, for messages and editors."""
+    """Return a pattern with a description of the text that fits it, for messages and editors."""
     return Meta(pattern=pattern, description=words, extra={"words": words})
 
 
-# A component of a Docker reference: of more than one separator in a row, only -- and __ are such.
+# A component of a Docker reference. Of repeated separators, it may hold only - and __.
 NAME = r"^[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*$"
 NAME_WORDS = "a name of lower-case letters and digits, with single - _ . between them"
 Name = Annotated[
@@ -31,7 +31,7 @@ Distribution = Annotated[
     str, described_pattern("^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$", "a distribution's name, as in vllm")
 ]
 Version = Annotated[str, described_pattern("^[0-9A-Za-z][0-9A-Za-z.+!_-]*$", "a version, as in 0.19.1+cpu")]
-# Docker's reference grammar (distribution/reference), with a tag or digest: without, it would silently mean latest.
+# Docker's reference grammar (distribution/reference). A tag or digest is mandatory: without one Docker takes "latest".
 Reference = Annotated[
     str,
     described_pattern(
@@ -44,16 +44,15 @@ Absolute = Annotated[
     str,
     described_pattern(r"^/$|^(/(?!\.\.?(/|$))[^/\0\n]+)+/?$", "an absolute path without . and .., as in /workspace"),
 ]
-Positive = Annotated[int, Meta(ge=1)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
 
 
 class Strict(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Unknown keys are errors; values cannot change after reading."""
+    """Refuses unknown keys; values cannot change after they were read."""
 
 
 class DebianBase(Strict, frozen=True, kw_only=True):
-    """A root filesystem made from Debian packages, extracted and never configured."""
+    """A root filesystem from Debian packages, which are extracted and never configured."""
 
     debian: Suite
     packages: Annotated[tuple[Package, ...], Meta(min_length=1, description="binary packages; dependencies follow")]
@@ -69,7 +68,7 @@ class Python(Strict, frozen=True, kw_only=True):
 
 
 class Alias(Strict, frozen=True, kw_only=True):
-    """A dist-info that gives an installed distribution a second name and version, for software that asks for it."""
+    """A second name and version of an installed distribution, for software that asks for it by that name."""
 
     name: Distribution
     version: Version
@@ -78,7 +77,7 @@ class Alias(Strict, frozen=True, kw_only=True):
 
 
 class Smoke(Strict, frozen=True, kw_only=True):
-    """What the finished image must be able to do."""
+    """What the finished image must be able to do; the checks of `smoke`."""
 
     imports: tuple[Module, ...] = ()
     architectures: Annotated[
@@ -91,19 +90,19 @@ class Smoke(Strict, frozen=True, kw_only=True):
     launcher: Annotated[bool, Meta(description="check the launcher contract")] = True
     without: Annotated[
         tuple[Annotated[str, Meta(pattern="^(earlyoom|git|curl|patch|uv|rdma)$")], ...],
-        Meta(description="what launchers may ask for and this image does without; somebody else's often lacks some"),
+        Meta(description="what launchers may ask for and this image does without; a foreign one often lacks some"),
     ] = ()
 
 
 class Common(Strict, frozen=True, kw_only=True):
-    """What is said of every image, whatever it is made from: one folder below dockerfiles/, named as the image is."""
+    """The keys of every image, whatever it is made from. Its folder below dockerfiles/ has the image's name."""
 
     platform: Annotated[str, Meta(pattern=r"^linux/(arm64|amd64)$")] = "linux/arm64"
     aliases: tuple[Alias, ...] = ()
     distributions: Annotated[
         tuple[str, ...], Meta(description="our own pure-Python distributions: folders below the image's own")
     ] = ()
-    files: Annotated[str | None, Meta(description="folder below the image's own, laid over the root as it is")] = None
+    files: Annotated[str | None, Meta(description="folder below the image's own, copied over the root as it is")] = None
     env: dict[Variable, Word] = field(default_factory=dict)
     workdir: Absolute = "/workspace/vllm"
     smoke: Smoke = field(default_factory=Smoke)
@@ -117,13 +116,13 @@ class DebianImage(Common, frozen=True, kw_only=True):
 
 
 class ImageBase(Strict, frozen=True, kw_only=True):
-    """Somebody else's image, which stays as it is."""
+    """The image that another one is built on; it stays as it is."""
 
     image: Annotated[Reference, Meta(description="NAME:TAG or NAME@sha256:…; the lock keeps the digest")]
 
 
 class Additions(Strict, frozen=True, kw_only=True):
-    """The Python packages that are added; what is inside keeps its version."""
+    """The Python packages to add; a package that the base has keeps its version."""
 
     requirements: Annotated[tuple[str, ...], Meta(min_length=1, description="PEP 508 requirements")] = ("ray[default]",)
     constraints: tuple[str, ...] = ()
@@ -131,14 +130,14 @@ class Additions(Strict, frozen=True, kw_only=True):
 
 
 class Combine(Strict, frozen=True, kw_only=True):
-    """Two images that each have half of what is wanted: `doit advise` says how they become one."""
+    """Two images that each have half of what is needed; `./doitw advise` says how they become one."""
 
     model_from: Annotated[Reference, Meta(description="the image that knows the model")]
     cluster_from: Annotated[Reference, Meta(description="the image that forms a cluster")]
 
 
 class CombinedImage(Common, frozen=True, kw_only=True):
-    """An image on top of somebody else's: Ray and the launcher's files are added, and nothing inside moves."""
+    """An image on top of another one: Ray and the launcher's files are added, and nothing in the base changes."""
 
     base: ImageBase | None = None
     python: Additions = field(default_factory=Additions)
@@ -158,7 +157,7 @@ class Registry(Strict, frozen=True, kw_only=True):
         str,
         Meta(
             pattern="^(off|pull|push)$",
-            description="results shared through the registry: pull takes those of others, push gives ours too",
+            description="results shared through the registry: pull uses the results of others, push also shares ours",
         ),
     ] = "off"
 
@@ -185,7 +184,7 @@ class Serve(Strict, frozen=True, kw_only=True):
 
 
 class Cluster(Strict, frozen=True, kw_only=True):
-    """An ordered set of nodes (the first is the head) and what to serve on them."""
+    """A list of nodes, the first of which is the head, and what to serve on them."""
 
     image: Name
     executor: Annotated[
@@ -199,6 +198,6 @@ class Cluster(Strict, frozen=True, kw_only=True):
 class Pipeline(Strict, frozen=True, kw_only=True):
     """pipeline.yaml: what an operator edits."""
 
-    default: Annotated[str, Meta(description="the cluster that a bare `doit deploy` means")]
+    default: Annotated[str, Meta(description="the cluster of a bare `./doitw deploy`")]
     registry: Registry = field(default_factory=Registry)
     clusters: dict[Name, Cluster]

@@ -1,4 +1,4 @@
-"""What no model of a single value can say: addresses that a program can dial, and parts that must fit together."""
+"""Rules that no model of a single value can express: valid addresses, and parts that must fit together."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -8,21 +8,23 @@ from urllib.parse import urlsplit
 
 from pipeline.config.launcher_contract import is_node_specific
 from pipeline.config.models import Cluster, CombinedImage, Image, Node, Pipeline
+from pipeline.core.names import normalised_name
 from pipeline.core.suggest import nearest
 
 Key = tuple[str | int, ...]
 Violation = tuple[Key, str, str]
-"""The key, what is wrong there, and a hint."""
+"""The key, what is wrong with its value, and a hint."""
 
 HOST_LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?")
 PORT = re.compile(r"[1-9][0-9]{0,4}")
 TINY_MODEL = "tiny"
 REFERENCE_SUFFIX = "-reference"
-"""At the end of a cluster's name: the one rank that the cluster's answer is measured against."""
+"""The end of the name of a cluster's reference: one rank, which the cluster's answer is compared with."""
 ENDPOINT_SCHEMES = ("ssh", "tcp", "unix")
 DEBIAN_KEYS = ("debian", "packages")
-"""The keys of a base that is made from Debian packages."""
-MAX_HOST_NAME_CHARS = 63  # characters of a host name: a container's name is its host's
+"""The keys of `base` that only an image made from Debian packages has."""
+MAX_HOST_NAME_CHARS = 63
+"""The limit of one label of a host name. A container's name becomes the host name in it."""
 DERIVED_ARGUMENTS = {
     "--model": "serve.model",
     "--served-model-name": "serve.name",
@@ -39,28 +41,30 @@ DERIVED_ARGUMENTS = {
     "--master-port": "nodes",
     "--headless": "nodes",
 }
-"""The arguments of vllm serve that follow from keys of pipeline.yaml."""
+"""The arguments of `vllm serve` that Tandem derives, and the keys of pipeline.yaml that they follow from."""
 
 
 def pipeline_violations(pipeline: Pipeline, images: Mapping[str, Image]) -> Iterator[Violation]:
-    """Every fault of a pipeline.yaml whose single values fit; `images` by folder name."""
+    """Yield what is wrong in a pipeline.yaml whose single values fit; `images` are by folder name."""
     if pipeline.default not in pipeline.clusters:
         hint = nearest(pipeline.default, pipeline.clusters)
         yield ("default",), f"no cluster is called {pipeline.default!r}", hint
-    if fault := address_problem(pipeline.registry.address):
-        yield ("registry", "address"), *fault
+    if problem := address_problem(pipeline.registry.address):
+        yield ("registry", "address"), *problem
     for name, cluster in pipeline.clusters.items():
         if name.endswith(REFERENCE_SUFFIX):
-            said = f"a cluster's name cannot end in {REFERENCE_SUFFIX}: reference:NAME gives its container such a name"
-            yield ("clusters", name), said, "rename the cluster"
-        for key, said, hint in _cluster_violations(name, cluster, images):
-            yield ("clusters", name, *key), said, hint
+            reason = (
+                f"a cluster's name cannot end in {REFERENCE_SUFFIX}: reference:NAME gives its container such a name"
+            )
+            yield ("clusters", name), reason, "rename the cluster"
+        for key, reason, hint in _cluster_violations(name, cluster, images):
+            yield ("clusters", name, *key), reason, hint
     yield from _container_violations(pipeline)
     yield from _port_violations(pipeline)
 
 
 def image_violations(image: Image, folder: Path) -> Iterator[Violation]:
-    """Every fault of an image.yaml whose single values fit; `folder` is the image's own."""
+    """Yield what is wrong in an image.yaml whose single values fit; `folder` is the image's own."""
     if image.python.cutoff is not None and not _is_date(image.python.cutoff):
         yield ("python", "cutoff"), f"{image.python.cutoff!r} is not a date", "year-month-day, as in 2026-01-31"
     if isinstance(image, CombinedImage) and image.base is None and image.combine is None:
@@ -68,8 +72,8 @@ def image_violations(image: Image, folder: Path) -> Iterator[Violation]:
     yield from _alias_violations(image)
     for variable in image.env:
         if is_node_specific(variable):
-            said = f"{variable} differs from node to node, and no image may have it"
-            yield ("env", variable), said, "launchers set it; for a cluster of Tandem it belongs into serve.env"
+            reason = f"{variable} differs from node to node, and no image may have it"
+            yield ("env", variable), reason, "launchers set it; for a cluster of Tandem put it into serve.env"
     folders: list[tuple[Key, str | None]] = [(("files",), image.files), (("smoke", "config"), image.smoke.config)]
     folders += [(("distributions", i), name) for i, name in enumerate(image.distributions)]
     for key, name in folders:
@@ -80,66 +84,72 @@ def image_violations(image: Image, folder: Path) -> Iterator[Violation]:
         elif not (folder / name).is_dir():
             yield key, f"no folder {name!r}", f"it is looked for in dockerfiles/{folder.name}/"
         elif (folder / name).resolve() != folder.resolve() / name:
-            said = f"{name!r} is reached through a link, which no input is followed through"
-            yield key, said, "put the folder there itself"
+            reason = f"{name!r} is reached through a link, and links to inputs are not followed"
+            yield key, reason, "put the folder itself there"
 
 
 def mixed_base_violations(value: Mapping[str, Any]) -> Iterator[Violation]:
-    """What the image.yaml of an image on another one has of one from Debian; `value` is plain YAML data."""
+    """Yield the keys of an image from Debian packages in the image.yaml of a combined one.
+
+    `value` is plain YAML data.
+    """
     base, python = value.get("base"), value.get("python")
     for key in DEBIAN_KEYS:
         if isinstance(base, dict) and key in base:
-            what = "combine" if "combine" in value else "base.image"
+            source = "combine" if "combine" in value else "base.image"
             yield (
                 ("base", key),
-                f"an image is made from Debian packages or, by {what}, from another",
-                "keep one of both",
+                f"an image is made either from Debian packages or, with {source}, from another image",
+                "keep one of the two",
             )
     if isinstance(python, dict) and "version" in python:
         yield (
             ("python", "version"),
             "the interpreter is the base's own",
-            "leave the key out; the lock reads which it is",
+            "leave the key out; `lock` reads the version from the base",
         )
 
 
 def address_problem(address: str) -> tuple[str, str] | None:
-    """What is wrong with a registry's host:port, and a hint; the host may be a name, IPv4, or IPv6 in brackets."""
+    """Return what is wrong with a registry's host:port, and a hint; None if nothing is.
+
+    The host may be a name, an IPv4 address, or an IPv6 address in brackets.
+    """
     if "@" in address:
         return "it holds a user or a password", "write host:port only, and log in with `docker login`"
     host, colon, port = address.rpartition(":")
     if "/" in address or not colon:
-        return f"{address!r} is not host:port", "without https:// and path, as in 127.0.0.1:5000"
+        return f"{address!r} is not host:port", "write it without https:// and path, as in 127.0.0.1:5000"
     if not (PORT.fullmatch(port) and int(port) <= 65535):
-        return f"{address!r} is not host:port: {port!r} is no port", "as in 127.0.0.1:5000; ports are 1 to 65535"
+        return f"{address!r} is not host:port: {port!r} is not a port", "as in 127.0.0.1:5000; ports are 1 to 65535"
     if not (is_host(host) or _is_ipv6(host)):
         hint = "as in 127.0.0.1:5000, [::1]:5000 or registry.example:5000"
-        return f"{address!r} is not host:port: {host!r} is no host", hint
+        return f"{address!r} is not host:port: {host!r} is not a host", hint
     return None
 
 
 def endpoint_problem(endpoint: str) -> tuple[str, str] | None:
-    """What is wrong with a node's Docker endpoint, and a hint."""
+    """Return what is wrong with a node's Docker endpoint, and a hint; None if nothing is."""
     if endpoint == "local":
         return None
-    like = "local, ssh://me@spark-1, tcp://spark-1:2375 or unix:///run/docker.sock"
+    examples = "local, ssh://me@spark-1, tcp://spark-1:2375 or unix:///run/docker.sock"
     try:
         url = urlsplit(endpoint)
         host, password, _ = url.hostname, url.password, url.port
     except ValueError as error:
-        return f"the endpoint cannot be read: {error}", like
+        return f"the endpoint cannot be read: {error}", examples
     if password is not None:
         return "the endpoint holds a password", "use a key of ssh's agent: ssh://me@spark-1"
     if url.scheme not in ENDPOINT_SCHEMES:
         near = nearest(endpoint, ("local",)) if "://" not in endpoint else ""
-        return f"{endpoint!r} is not a Docker endpoint", near if "did you" in near else like
+        return f"{endpoint!r} is not a Docker endpoint", near if "did you" in near else examples
     if re.search(r"\s", endpoint) or not (url.path.strip("/") if url.scheme == "unix" else is_host(host or "")):
-        return f"{endpoint!r} names no {'socket' if url.scheme == 'unix' else 'host'}", like
+        return f"{endpoint!r} names no {'socket' if url.scheme == 'unix' else 'host'}", examples
     return None
 
 
 def is_host(text: str) -> bool:
-    """Whether text is an IPv4 address or a host name."""
+    """Return whether a text is an IPv4 address or a host name."""
     labels = text.split(".")
     if all(label.isdigit() for label in labels):
         return len(labels) == 4 and all(len(label) <= 3 and int(label) <= 255 for label in labels)
@@ -171,13 +181,13 @@ def _is_date(text: str) -> bool:
 
 
 def _alias_violations(image: Image) -> Iterator[Violation]:
-    """Aliases of one name, as PEP 503 compares names: Foo_bar and foo-bar are one distribution."""
+    """Yield aliases with the same name. Foo_bar and foo-bar are one distribution (PEP 503)."""
     taken: dict[str, int] = {}
     for i, alias in enumerate(image.aliases):
-        first = taken.setdefault(re.sub(r"[-_.]+", "-", alias.name).lower(), i)
+        first = taken.setdefault(normalised_name(alias.name), i)
         if first != i:
-            said = f"{alias.name!r} is the same distribution as aliases[{first}].name, {image.aliases[first].name!r}"
-            yield ("aliases", i, "name"), said, "leave one of both out"
+            reason = f"{alias.name!r} is the same distribution as aliases[{first}].name, {image.aliases[first].name!r}"
+            yield ("aliases", i, "name"), reason, "leave one of the two out"
 
 
 def _is_below(name: str) -> bool:
@@ -187,15 +197,15 @@ def _is_below(name: str) -> bool:
 
 def _cluster_violations(name: str, cluster: Cluster, images: Mapping[str, Image]) -> Iterator[Violation]:
     if cluster.image not in images:
-        there = f"folders in dockerfiles/: {', '.join(sorted(images)) or 'none'}"
+        folders = f"folders in dockerfiles/: {', '.join(sorted(images)) or 'none'}"
         near = nearest(cluster.image, images)
-        hint = f"{near} {there}" if near.startswith("did you") else there
+        hint = f"{near} {folders}" if near.startswith("did you") else folders
         yield ("image",), f"no image is called {cluster.image!r}", hint
     names = [node.name for node in cluster.nodes]
     for i, node in enumerate(cluster.nodes):
         if node.name in names[:i]:
             yield ("nodes", i, "name"), f"two nodes are called {node.name!r}", "give each its own name"
-        yield from ((("nodes", i, *key), said, hint) for key, said, hint in _node_violations(name, node))
+        yield from ((("nodes", i, *key), reason, hint) for key, reason, hint in _node_violations(name, node))
     yield from _address_violations(cluster)
     model = cluster.serve.model
     if model != TINY_MODEL and not model.startswith("/"):
@@ -204,12 +214,12 @@ def _cluster_violations(name: str, cluster: Cluster, images: Mapping[str, Image]
             near if near.startswith("did you") else f"{TINY_MODEL} (made by Tandem), or an absolute path on the nodes"
         )
         yield ("serve", "model"), f"{model!r} is neither {TINY_MODEL} nor an absolute path", hint
-    yield from ((("serve", "args", i), said, hint) for i, said, hint in _argument_violations(cluster.serve.args))
+    yield from ((("serve", "args", i), reason, hint) for i, reason, hint in _argument_violations(cluster.serve.args))
 
 
 def _node_violations(cluster: str, node: Node) -> Iterator[Violation]:
-    if fault := endpoint_problem(node.endpoint):
-        yield ("endpoint",), *fault
+    if problem := endpoint_problem(node.endpoint):
+        yield ("endpoint",), *problem
     if node.address is not None and not is_host(node.address):
         hint = "as in 10.0.0.1; leave the key out for containers of one machine"
         yield ("address",), f"{node.address!r} is not an IPv4 address or a host name", hint
@@ -217,33 +227,33 @@ def _node_violations(cluster: str, node: Node) -> Iterator[Violation]:
         yield (
             ("name",),
             f"the container's name {container} is longer than {MAX_HOST_NAME_CHARS} characters",
-            "shorten one of both",
+            "shorten one of the two",
         )
 
 
 def _address_violations(cluster: Cluster) -> Iterator[Violation]:
-    """Nodes that cannot reach each other: without addresses, all are containers on a network of one engine."""
+    """Yield nodes that cannot reach each other. Without addresses, all must be containers on one engine's network."""
     nodes = cluster.nodes
     lacking = [i for i, node in enumerate(nodes) if node.address is None]
     engines = sorted({node.endpoint for node in nodes})
     if lacking and len(lacking) < len(nodes):
-        said = f"node {nodes[lacking[0]].name} has no address, and others have"
-        yield ("nodes", lacking[0]), said, "give all or none one"
+        reason = f"node {nodes[lacking[0]].name} has no address, but others have one"
+        yield ("nodes", lacking[0]), reason, "give every node an address, or none"
     elif lacking and len(engines) > 1:
-        said = f"nodes of several engines ({', '.join(engines)}) need addresses"
-        yield ("nodes",), said, "give each node the address by which the others reach it"
+        reason = f"nodes of several engines ({', '.join(engines)}) need addresses"
+        yield ("nodes",), reason, "give each node the address by which the others reach it"
 
 
 def _container_violations(pipeline: Pipeline) -> Iterator[Violation]:
-    """Nodes of different clusters whose containers would have one name on one engine."""
+    """Yield nodes of different clusters whose containers would have the same name on the same engine."""
     taken: dict[tuple[str, str], str] = {}
     for name, cluster in pipeline.clusters.items():
         for i, node in enumerate(cluster.nodes):
             container = f"tandem-{name}-{node.name}"
             other = taken.setdefault((node.endpoint, container), name)
             if other != name:
-                said = f"its container {container} would be one of the cluster {other}, too"
-                yield ("clusters", name, "nodes", i, "name"), said, "rename the node or a cluster"
+                reason = f"its container {container} would also be one of the cluster {other}"
+                yield ("clusters", name, "nodes", i, "name"), reason, "rename the node or a cluster"
 
 
 def _argument_violations(args: Iterable[str]) -> Iterator[tuple[int, str, str]]:
@@ -260,7 +270,7 @@ def _argument_violations(args: Iterable[str]) -> Iterator[tuple[int, str, str]]:
 
 
 def _port_violations(pipeline: Pipeline) -> Iterator[Violation]:
-    """Services of this machine that want the same port."""
+    """Yield services that would listen on the same port of this machine."""
     host, _, port = pipeline.registry.address.rpartition(":")
     taken: dict[int, str] = {}
     if host in ("localhost", "[::1]") or host.startswith("127."):
@@ -270,6 +280,6 @@ def _port_violations(pipeline: Pipeline) -> Iterator[Violation]:
             continue
         served = cluster.serve.port
         if served in taken:
-            said = f"port {served} of this machine is taken by {taken[served]}"
-            yield ("clusters", name, "serve", "port"), said, "choose another serve.port"
+            reason = f"port {served} of this machine is taken by {taken[served]}"
+            yield ("clusters", name, "serve", "port"), reason, "choose another serve.port"
         taken.setdefault(served, f"the cluster {name}")

@@ -1,4 +1,8 @@
-"""The text of one YAML file: its value, and on which line each key stands."""
+"""Parses one YAML file into its value and the line of each key.
+
+PyYAML takes about half as long to import as the whole of this room, so this module is imported only where a file must
+be parsed: a file whose value the cache knows needs none of it.
+"""
 
 import re
 import stat
@@ -18,7 +22,7 @@ _NORMALISED_TAGS = tuple(f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool"
 
 
 class _Loader(_SAFE):  # type: ignore[misc]  # chosen at run time
-    """Takes only true and false for booleans, as YAML 1.2 and editors do: `records: off` is a word."""
+    """Takes only true and false for booleans, as YAML 1.2 and editors do: in `records: off`, off is text."""
 
     yaml_implicit_resolvers: ClassVar[Any] = {
         first: [(tag, pattern) for tag, pattern in known if tag != _BOOL]
@@ -30,15 +34,15 @@ _Loader.add_implicit_resolver(_BOOL, re.compile("^(?:true|True|TRUE|false|False|
 
 
 def parse(file: Path, name: str) -> tuple[Any, Mapping[Key, int]]:
-    """A file's value, and on which line each key stands; a key that stands twice is an error.
+    """Return a file's value and the line of each key; messages call the file `name`.
 
-    `name` is what messages call the file. Raises OSError, or ConfigError for what is no plain file of valid YAML.
+    Raises OSError; ConfigError if it is not a regular file of valid YAML, or if a key stands twice.
     """
     lines: dict[Key, int] = {}
     text = ""
     try:
         if not stat.S_ISREG(file.stat().st_mode):
-            raise ConfigError(f"{name}: it is no plain file", hint="put one there, or a link to one")
+            raise ConfigError(f"{name}: it is not a regular file", hint="put one there, or a link to one")
         text = file.read_bytes().decode()
         node = yaml.compose(text, Loader=_Loader)
         if node is not None:
@@ -58,43 +62,43 @@ def parse(file: Path, name: str) -> tuple[Any, Mapping[Key, int]]:
     except RecursionError as error:
         raise ConfigError(f"{name}: nested too deeply", hint="an alias (*name) inside its own anchor?") from error
     except (yaml.YAMLError, ValueError) as error:
-        said = " ".join(str(error).split())
-        raise ConfigError(f"{name}: not valid YAML: {said}", hint="put dates and odd text in quotes") from error
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"{name}: not valid YAML: {reason}", hint="put dates and odd text in quotes") from error
     return {} if value is None else value, lines
 
 
 def _refuse_invalid_scalars(node: yaml.Node, name: str) -> None:
-    """Raise ConfigError for the first scalar whose text is no value of its kind, such as the date 2026-02-30."""
+    """Raise ConfigError for the first scalar whose text is not a value of its kind, such as the date 2026-02-30."""
     if isinstance(node, yaml.ScalarNode):
         try:
             _Loader("").construct_object(node)
-        # What PyYAML's constructors raise for text that their tag does not fit.
+        # PyYAML's constructors raise all of these for text that does not fit their tag.
         except (ValueError, LookupError, AttributeError, TypeError, OverflowError) as error:
             kind = node.tag.rpartition(":")[2]
             raise ConfigError(
-                f"{name}:{node.start_mark.line + 1}: {node.value[:MAX_SHOWN_CHARS]!r} is no {kind}",
+                f"{name}:{node.start_mark.line + 1}: {node.value[:MAX_SHOWN_CHARS]!r} is not a valid {kind}",
                 hint="put it in quotes if it is text, without a tag (!!…) before it",
             ) from error
     elif isinstance(node, yaml.SequenceNode):
-        for one in node.value:
-            _refuse_invalid_scalars(one, name)
+        for item in node.value:
+            _refuse_invalid_scalars(item, name)
     elif isinstance(node, yaml.MappingNode):
         for pair in node.value:
-            for one in pair:
-                _refuse_invalid_scalars(one, name)
+            for item in pair:
+                _refuse_invalid_scalars(item, name)
 
 
 def _index_lines(node: yaml.Node, key: Key, lines: dict[Key, int], file: str) -> None:
     lines.setdefault(key, node.start_mark.line + 1)
     if isinstance(node, yaml.MappingNode):
-        seen: set[str | int] = set()
+        names: set[str | int] = set()
         for name, value in node.value:
             inner = (*key, _normalised_key(name))
             lines[inner] = name.start_mark.line + 1
-            if inner[-1] in seen:
-                hint = "keep one of both: YAML would pass over the first"
+            if inner[-1] in names:
+                hint = "keep one of the two: YAML would ignore the first"
                 raise ConfigError(f"{file}:{lines[inner]}: the key {inner[-1]!r} stands twice", hint=hint)
-            seen.add(inner[-1])
+            names.add(inner[-1])
             _index_lines(value, inner, lines, file)
     elif isinstance(node, yaml.SequenceNode):
         for i, value in enumerate(node.value):
@@ -102,6 +106,6 @@ def _index_lines(node: yaml.Node, key: Key, lines: dict[Key, int], file: str) ->
 
 
 def _normalised_key(name: yaml.Node) -> str:
-    """A key as its value is spelled: 0x1 is 1, and ~ is None, like any other null."""
-    anew = isinstance(name, yaml.ScalarNode) and name.tag in _NORMALISED_TAGS
-    return str(yaml.load(name.value, Loader=_Loader) if anew else name.value)
+    """Return a key as its value is spelled: 0x1 is 1, and ~ is None, like any other null."""
+    is_normalised = isinstance(name, yaml.ScalarNode) and name.tag in _NORMALISED_TAGS
+    return str(yaml.load(name.value, Loader=_Loader) if is_normalised else name.value)

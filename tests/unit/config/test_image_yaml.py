@@ -99,7 +99,7 @@ def test_of_a_base_that_is_there_only_the_name_changes() -> None:
     ["{combine: {model_from: a:1, cluster_from: b:1}}\n", TEXT + "base: null\n", TEXT + "base: [1]\n"],
 )
 def test_what_cannot_be_added_to_line_by_line_is_left_to_its_writer(text: str) -> None:
-    with pytest.raises(ConfigError, match="not written so that base can be put into it") as caught:
+    with pytest.raises(ConfigError, match="in a way that base cannot be added to") as caught:
         advised(text)
     assert caught.value.hint == f"write base: {{image: {IMAGE}}}"
 

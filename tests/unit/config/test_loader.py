@@ -110,12 +110,12 @@ def test_what_is_written_is_what_is_read(root: Path) -> None:
         (IN_IMAGE, "files: files", "aliases: [{name: ../x}]", "aliases[0].name: '../x'", ""),
         (IN_IMAGE, '"3.13"', '"3.13"\n  cutoff: "2026-02-30"', "image.yaml:4: python.cutoff: '2026-02-30'", "2026"),
         (IN_IMAGE, '"3.13"', '"3.13"\n  cutoff: 2026-02-20', "python.cutoff: 2026-02-20 is not text", "quotes"),
-        (IN_IMAGE, '"3.13"', '"3.13"\n  cutoff: 2026-02-30', "image.yaml:4: '2026-02-30' is no timestamp", "quotes"),
-        (IN_IMAGE, '"3.13"', "!!bool x", "cpu/image.yaml:3: 'x' is no bool", "quotes"),
-        (IN_IMAGE, '"3.13"', '!!int ""', "cpu/image.yaml:3: '' is no int", "quotes"),
-        (IN_IMAGE, '"3.13"', "!!timestamp x", "cpu/image.yaml:3: 'x' is no timestamp", "quotes"),
-        (IN_IMAGE, '"3.13"', "0x_", "cpu/image.yaml:3: '0x_' is no int", "quotes"),
-        (IN_IMAGE, "python:", "!!float '': 1\npython:", "cpu/image.yaml:2: '' is no float", "quotes"),
+        (IN_IMAGE, '"3.13"', '"3.13"\n  cutoff: 2026-02-30', "yaml:4: '2026-02-30' is not a valid time", "quotes"),
+        (IN_IMAGE, '"3.13"', "!!bool x", "cpu/image.yaml:3: 'x' is not a valid bool", "quotes"),
+        (IN_IMAGE, '"3.13"', '!!int ""', "cpu/image.yaml:3: '' is not a valid int", "quotes"),
+        (IN_IMAGE, '"3.13"', "!!timestamp x", "cpu/image.yaml:3: 'x' is not a valid timestamp", "quotes"),
+        (IN_IMAGE, '"3.13"', "0x_", "cpu/image.yaml:3: '0x_' is not a valid int", "quotes"),
+        (IN_IMAGE, "python:", "!!float '': 1\npython:", "cpu/image.yaml:2: '' is not a valid float", "quotes"),
         (IN_IMAGE, "  requirements", "\trequirements", "cpu/image.yaml:4: not valid YAML", "tab"),
         ("pipeline.yaml", "    image: cpu", "\timage: cpu", "pipeline.yaml:5: not valid YAML", "tab"),
         (IN_IMAGE, '"3.13"', "3.13", "dockerfiles/cpu/image.yaml:3: python.version", "quotes"),
@@ -291,7 +291,7 @@ def test_nodes_of_several_engines_need_addresses(root: Path) -> None:
 
 def test_addresses_for_some_nodes_only_are_refused(root: Path) -> None:
     (root / "pipeline.local.yaml").write_text(FAR.replace("name: b,", "name: b, address: 192.0.2.1,"))
-    with pytest.raises(ConfigError, match=r"local\.yaml:6: clusters\.m\.nodes\[0\]: node a has no address, and others"):
+    with pytest.raises(ConfigError, match=r"local\.yaml:6: clusters\.m\.nodes\[0\]: node a has no address, but others"):
         loader.load_config(root)
     whole = FAR.replace("name: b,", "name: b, address: 192.0.2.1,").replace("name: a", "name: a, address: 192.0.2.2")
     (root / "pipeline.local.yaml").write_text(whole)
@@ -310,7 +310,7 @@ clusters:
 
 def test_two_clusters_may_not_want_one_container_of_an_engine(root: Path) -> None:
     (root / "pipeline.local.yaml").write_text(TWINS)
-    said = r"yaml:6: clusters\.a-b\.nodes\[0\]\.name: its container tandem-a-b-c would be one of the cluster a, too"
+    said = r"yaml:6: clusters\.a-b\.nodes\[0\]\.name: its container tandem-a-b-c would also be one of the cluster a"
     with pytest.raises(ConfigError, match=said) as caught:
         loader.load_config(root)
     assert caught.value.hint == "rename the node or a cluster"
@@ -323,7 +323,7 @@ def test_two_clusters_may_not_want_one_container_of_an_engine(root: Path) -> Non
     [
         ("dockerfiles/Gpu/image.yaml", "dockerfiles/Gpu: 'Gpu' is not a name"),
         ("dockerfiles/a..b/image.yaml", r"dockerfiles/a\.\.b: 'a\.\.b' is not a name"),
-        ("dockerfiles/registry/image.yaml", "dockerfiles/registry: 'registry' is a word"),
+        ("dockerfiles/registry/image.yaml", "dockerfiles/registry: 'registry' is a name"),
         ("dockerfiles/gpu/notes", r"dockerfiles/gpu/image\.yaml: there is no such file"),
         ("dockerfiles/gpu/image.yaml", "dockerfiles/gpu/Dockerfile: there is no such file"),
     ],
@@ -395,7 +395,7 @@ def test_what_is_no_plain_file_is_refused_unread(root: Path, file: str, kind: st
         (root / file).symlink_to("/dev/zero")
     else:
         (root / file).mkdir()
-    with pytest.raises(ConfigError, match=f"^{re.escape(file)}: it is no plain file") as caught:
+    with pytest.raises(ConfigError, match=f"^{re.escape(file)}: it is not a regular file") as caught:
         loader.load_config(root)
     assert caught.value.hint
 

@@ -84,11 +84,11 @@ def test_ray_is_what_is_added_unless_something_else_is_said(tmp_path: Path) -> N
         ("base: {image: 'a/Model:1'}", "base.image: 'a/Model:1' is not an image's name"),
         (
             "base: {image: 'a:1', debian: trixie}",
-            "base.debian: an image is made from Debian packages or",
+            "base.debian: an image is made either from Debian packages or",
         ),
         (
             "combine: {}\nbase: {packages: [a]}",
-            "image.yaml:2: base.packages: an image is made from Debian",
+            "image.yaml:2: base.packages: an image is made either from Debian",
         ),
         ("base: {imag: 'a:1'}", "base.imag: unknown key"),
         (
