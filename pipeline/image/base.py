@@ -12,7 +12,6 @@ from pipeline.core import procs, store
 from pipeline.core.errors import Cancelled
 from pipeline.core.log import Log, step
 from pipeline.image import bytecode, deb, maintainer_files, rootfs
-from pipeline.image.interpreter import interpreter
 from pipeline.image.results import RootFilesystem
 from pipeline.image.rootfs import Rootfs
 from pipeline.lock import debs
@@ -32,7 +31,7 @@ def make_root_filesystem(lock: DebianLock, into: Path, log: Log) -> RootFilesyst
     into.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".base-", dir=into) as folder:
         scratch = Path(folder)
-        python = interpreter(lock, scratch, log)
+        python = bytecode.extract_python(lock, scratch, log)
         part, sources = scratch / "rootfs.tar", scratch / "sources"
         sources.mkdir()
         with Rootfs(part, lock.epoch) as root:

@@ -18,8 +18,7 @@ from pipeline.core.log import Log, announce, step
 from pipeline.foreign import launcher_layer as launcher
 from pipeline.foreign.launcher_layer import LauncherLayer
 from pipeline.host import buildkit, engine
-from pipeline.image import base_paths, own_files
-from pipeline.image.interpreter import interpreter
+from pipeline.image import base_paths, bytecode, own_files
 from pipeline.image.own_files import Below
 from pipeline.image.results import Built
 from pipeline.image.wheels import SUMMARY
@@ -207,7 +206,7 @@ def stage(name: str, image: Image, locked: Lock, parts: Parts, context: Path, lo
     text = dockerfile(parts.folder / "Dockerfile", fillings)
     (context / "Dockerfile").write_text(text, encoding="utf-8")
     scratch = context.parent
-    python = partial(interpreter, locked, scratch, log)
+    python = partial(bytecode.extract_python, locked, scratch, log)
     own_files.write(name, image, locked, parts.folder, python, scratch, context / "own.tar", below)
     for layer in layers:
         _link(parts.wheels / f"{layer}.tar", context / f"{layer}.tar")

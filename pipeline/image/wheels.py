@@ -16,7 +16,6 @@ from pipeline.core.log import Log, step
 from pipeline.core.scratch import scratch_folder
 from pipeline.image import bytecode, installed_tree, layers
 from pipeline.image.installed_tree import Distribution
-from pipeline.image.interpreter import interpreter
 from pipeline.image.layers import Layer
 from pipeline.image.results import Wheels
 from pipeline.lock import lock, place, resolver
@@ -41,7 +40,7 @@ def make_layers(locked: Lock, into: Path, log: Log, present: Mapping[str, str] =
     (into / SUMMARY).unlink(missing_ok=True)
     size = EXPANSION * sum(wheel.size for wheel in locked.wheels)
     with tempfile.TemporaryDirectory(prefix=".python-", dir=into) as tools, scratch_folder(size, into) as scratch:
-        python = interpreter(locked, Path(tools), log) if locked.interpreter else ()
+        python = bytecode.extract_python(locked, Path(tools), log) if locked.interpreter else ()
         return assemble_layers(locked, found, python, scratch, into, log, present)
 
 
