@@ -1,4 +1,7 @@
-"""lock → rootfs tar: locked .debs extracted, none of their scripts run, the same bytes each time and everywhere."""
+"""The root filesystem of an image made from Debian packages: one tar, the same bytes each time and on any machine.
+
+The locked packages are extracted, and none of their scripts runs; maintainer_files has what the scripts would make.
+"""
 
 import shutil
 import tarfile
@@ -13,59 +16,61 @@ from pipeline.core.errors import Cancelled
 from pipeline.core.log import Log, step
 from pipeline.image import bytecode, deb, maintainer_files, rootfs
 from pipeline.image.results import RootFilesystem
-from pipeline.image.rootfs import Rootfs
+from pipeline.image.rootfs import RootfsWriter
 from pipeline.lock import debs
 from pipeline.lock.contents import DebianLock
 from pipeline.lock.debs import Deb
 
 STATUS = "var/lib/dpkg/status.d"
-AHEAD = 2  # packages that are decompressed while one is being written
+PACKAGES_AHEAD = 2
+"""How many packages are decompressed while one is being written."""
+COPY_BYTES = 1 << 20
 
 
-def make_root_filesystem(lock: DebianLock, into: Path, log: Log) -> RootFilesystem:
+def make_root_filesystem(locked: DebianLock, into: Path, log: Log) -> RootFilesystem:
     """Writes the root filesystem of an image to `into`/rootfs.tar, by one rename.
 
-    Raises TandemError for a package that cannot be had, is damaged, or brings a file that another one brings.
+    Raises TandemError for a package that cannot be fetched, is damaged, or brings a file that another one brings.
     """
-    files = debs.fetch(lock.debs, lock.suite, log, image=lock.name, title="Debian packages")
+    files = debs.fetch(locked.debs, locked.suite, log, image=locked.name, title="Debian packages")
     into.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".base-", dir=into) as folder:
         scratch = Path(folder)
-        python = bytecode.extract_python(lock, scratch, log)
+        python = bytecode.extract_python(locked, scratch, log)
         part, sources = scratch / "rootfs.tar", scratch / "sources"
         sources.mkdir()
-        with Rootfs(part, lock.epoch) as root:
-            with step(log, f"{len(lock.debs)} packages into one root"):
-                finish(root, _extract(lock.debs, files, root, scratch, log))
+        with RootfsWriter(part, locked.epoch) as root:
+            with step(log, f"{len(locked.debs)} packages into one root"):
+                add_maintainer_files(root, _add_packages(locked.debs, files, root, scratch, log))
             with step(log, "bytecode of the base"):
-                _compile(root, sources, python)
-        made = RootFilesystem(sha256=store.digest(part), size=part.stat().st_size, packages=len(lock.debs))
+                _add_bytecode(root, sources, python)
+        base = RootFilesystem(sha256=store.digest(part), size=part.stat().st_size, packages=len(locked.debs))
         part.chmod(0o644)  # whatever the umask: BuildKit takes the mode of what it copies into account
         part.replace(into / "rootfs.tar")
-    return made
+    return base
 
 
-def _extract(
-    packages: Sequence[Deb], files: Mapping[str, Path], root: Rootfs, scratch: Path, log: Log
+def _add_packages(
+    packages: Sequence[Deb], files: Mapping[str, Path], root: RootfsWriter, scratch: Path, log: Log
 ) -> dict[str, bytes]:
-    """Every package's files and its entry in status.d; returns the content of what made.make() wants."""
+    """Add every package's files and its entry in status.d; returns the content that maintainer_files needs."""
     content: dict[str, bytes] = {}
 
     def keep(path: str, file: IO[bytes]) -> None:
-        if rootfs.python_source(path):
-            rootfs.write_aside(scratch / "sources", path, file)
+        if rootfs.is_python_source(path):
+            rootfs.copy_below(scratch / "sources", path, file)
         else:
             content[path] = file.read()
 
     ordered = sorted(packages)
-    plain = _decompressed([files[package.sha256] for package in ordered], scratch)
-    for number, (package, file) in enumerate(zip(ordered, plain, strict=True)):
+    tars = _decompressed([files[package.sha256] for package in ordered], scratch)
+    for number, (package, tar) in enumerate(zip(ordered, tars, strict=True)):
         if procs.cancelled():
             raise Cancelled("interrupted")
         log.progress("extracting", number, len(ordered), "packages")
-        with tarfile.open(file) as archive:
+        with tarfile.open(tar) as archive:
             root.add_package(package.name, archive, keep)
-        file.unlink()
+        tar.unlink()
         fields = deb.control(files[package.sha256])
         root.file(f"{STATUS}/{package.name}", fields["control"])
         if "md5sums" in fields:
@@ -73,37 +78,37 @@ def _extract(
     return content
 
 
-def _decompressed(paths: Sequence[Path], scratch: Path) -> Iterator[Path]:
+def _decompressed(debs: Sequence[Path], scratch: Path) -> Iterator[Path]:
     """The data of each .deb as a plain tar, in order, some ahead: decompressing is most of the work."""
 
-    def one(path: Path) -> Path:
-        there = scratch / f"{path.name}.tar"
-        with deb.stream(path, "data.tar") as source, there.open("wb") as file:
-            shutil.copyfileobj(source, file, 1 << 20)
-        return there
+    def decompress(path: Path) -> Path:
+        tar = scratch / f"{path.name}.tar"
+        with deb.stream(path, "data.tar") as source, tar.open("wb") as file:
+            shutil.copyfileobj(source, file, COPY_BYTES)
+        return tar
 
-    with ThreadPoolExecutor(AHEAD) as pool:
-        pending = [pool.submit(one, path) for path in paths[:AHEAD]]
-        for index in range(len(paths)):
-            if index + AHEAD < len(paths):
-                pending.append(pool.submit(one, paths[index + AHEAD]))
+    with ThreadPoolExecutor(PACKAGES_AHEAD) as pool:
+        pending = [pool.submit(decompress, path) for path in debs[:PACKAGES_AHEAD]]
+        for index in range(len(debs)):
+            if index + PACKAGES_AHEAD < len(debs):
+                pending.append(pool.submit(decompress, debs[index + PACKAGES_AHEAD]))
             yield pending[index].result()
 
 
-def finish(root: Rootfs, content: dict[str, bytes]) -> None:
-    """Add what maintainer scripts would have made; `content` is what made.make() wants."""
-    for item in maintainer_files.make(root.has, content):
+def add_maintainer_files(root: RootfsWriter, content: dict[str, bytes]) -> None:
+    """Adds what the packages' scripts would have made; `content` is what maintainer_files.plan() needs."""
+    for item in maintainer_files.plan(root.has, content):
         match item:
             case maintainer_files.File(path, text, mode, gid):
                 root.file(path, text, mode, gid)
-            case maintainer_files.Link(path, to):
-                root.link(path, to)
+            case maintainer_files.Link(path, target):
+                root.link(path, target)
             case maintainer_files.Folder(path, mode):
                 root.folder(path, mode)
 
 
-def _compile(root: Rootfs, sources: Path, python: Sequence[str]) -> None:
-    """Bytecode for every module of the base: without it, importing under emulation takes four times as long."""
-    names = sorted(str(path.relative_to(sources)) for path in sources.rglob("*.py"))
-    for name in bytecode.compile_tree(python, sources, "/", names):
-        root.file(name, (sources / name).read_bytes())
+def _add_bytecode(root: RootfsWriter, sources: Path, python: Sequence[str]) -> None:
+    """Add bytecode of every module: without it, importing under emulation takes four times as long."""
+    modules = sorted(str(path.relative_to(sources)) for path in sources.rglob("*.py"))
+    for compiled in bytecode.compile_tree(python, sources, "/", modules):
+        root.file(compiled, (sources / compiled).read_bytes())

@@ -1,4 +1,4 @@
-"""The image below a combined one: in the engine's store, and every path that it has, so that none is replaced."""
+"""The base of a combined image: it is in the engine's store, and its paths are listed, so that none is replaced."""
 
 import gzip
 from pathlib import Path
@@ -13,16 +13,16 @@ LIST = "paths.gz"
 
 
 def pull_base(locked: CombinedLock, root: Path, into: Path, log: Log) -> PulledImage:
-    """Pulls the base of a combined image if it is not there, and writes its paths to `into`/paths.gz.
+    """Pulls the base of a combined image, unless the engine has it, and writes its paths to `into`/paths.gz.
 
     Raises TandemError, HostError.
     """
     name, _, digest = locked.base.partition("@")
     pull.pull_image(name, digest, locked.platform, log)
-    lines = facts_cache.scan_image(name, digest, locked.platform, root, log).paths
+    paths = facts_cache.scan_image(name, digest, locked.platform, root, log).paths
     with (into / LIST).open("wb") as file, gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed:
-        packed.write(b"\0".join(lines))
-    return PulledImage(base=locked.base, digest=digest, paths=len(lines), sha256=store.digest(into / LIST))
+        packed.write(b"\0".join(paths))
+    return PulledImage(base=locked.base, digest=digest, paths=len(paths), sha256=store.digest(into / LIST))
 
 
 def read_paths(file: Path) -> dict[str, str]:
@@ -31,4 +31,5 @@ def read_paths(file: Path) -> dict[str, str]:
     Bytes of a path that are not UTF-8 become surrogates, as in all file names that Python gives.
     """
     with gzip.open(file) as packed:
-        return {line[2:]: line[0] for line in packed.read().decode("utf-8", "surrogateescape").split("\0")}
+        entries = packed.read().decode("utf-8", "surrogateescape").split("\0")
+    return {entry[2:]: entry[0] for entry in entries}

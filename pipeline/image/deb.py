@@ -1,4 +1,4 @@
-"""What is inside a .deb: the ar archive of control.tar and data.tar, read as streams."""
+"""Reading a .deb, which is an ar archive of control.tar and data.tar, as streams."""
 
 import bz2
 import gzip
@@ -13,7 +13,7 @@ from typing import IO, cast
 from pipeline.core.errors import TandemError
 
 MAGIC = b"!<arch>\n"
-MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32", "libo32")
+MERGED_FOLDERS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32", "libo32")
 
 
 class _Window(io.RawIOBase):
@@ -35,46 +35,46 @@ class _Window(io.RawIOBase):
 
 
 @contextmanager
-def stream(path: Path, wanted: str) -> Iterator[IO[bytes]]:
-    """A member of a .deb ("data.tar" or "control.tar"), decompressed. Raises TandemError if it is no .deb."""
+def stream(path: Path, member: str) -> Iterator[IO[bytes]]:
+    """Opens "data.tar" or "control.tar" of a .deb, decompressed. Raises TandemError if the file is not a .deb."""
     with path.open("rb") as file:
         if file.read(8) != MAGIC:
             raise TandemError(f"{path}: not a .deb")
         while len(head := file.read(60)) == 60:
             name, size = head[:16].decode("ascii").strip().rstrip("/"), int(head[48:58])
-            if name.startswith(wanted):
-                with _plain(path, cast("IO[bytes]", _Window(file, size)), name.removeprefix(wanted)) as plain:
+            if name.startswith(member):
+                with _decompressed(path, cast("IO[bytes]", _Window(file, size)), name.removeprefix(member)) as plain:
                     yield plain
                 return
             file.seek(size + size % 2, io.SEEK_CUR)
-    raise TandemError(f"{path}: no {wanted} in it")
+    raise TandemError(f"{path}: it contains no {member}")
 
 
 @contextmanager
 def data(path: Path) -> Iterator[tarfile.TarFile]:
-    """The files of a package, as a tar archive to be read from front to back."""
+    """Opens the files of a package, as a tar archive that is read from front to back. Raises TandemError."""
     with stream(path, "data.tar") as plain, tarfile.open(fileobj=plain, mode="r|", bufsize=1 << 18) as archive:
         yield archive
 
 
 def control(path: Path) -> dict[str, bytes]:
-    """The control files of a package (control, md5sums, conffiles, scripts …) by name."""
-    found = {}
+    """Returns the control files of a package (control, md5sums, conffiles, scripts …) by name. Raises TandemError."""
+    files = {}
     with stream(path, "control.tar") as plain, tarfile.open(fileobj=plain, mode="r|") as archive:
         for member in archive:
             if member.isreg() and (file := archive.extractfile(member)) is not None:
-                found[member.name.removeprefix("./")] = file.read()
-    return found
+                files[member.name.removeprefix("./")] = file.read()
+    return files
 
 
 def merged(name: str) -> str:
-    """A path of a package without its leading "./", and what lies in an old top folder (/lib/…) below usr/."""
+    """Returns a path of a package without its leading "./", and with old top folders (/lib/…) moved below usr/."""
     name = name.removeprefix("./").rstrip("/")
     top, slash, _ = name.partition("/")
-    return f"usr/{name}" if slash and top in MERGED else name
+    return f"usr/{name}" if slash and top in MERGED_FOLDERS else name
 
 
-def _plain(path: Path, file: IO[bytes], ending: str) -> IO[bytes]:
+def _decompressed(path: Path, file: IO[bytes], ending: str) -> IO[bytes]:
     match ending:
         case "":
             return file
@@ -85,4 +85,4 @@ def _plain(path: Path, file: IO[bytes], ending: str) -> IO[bytes]:
         case ".bz2":
             return cast("IO[bytes]", bz2.BZ2File(file))
         case _:
-            raise TandemError(f"{path}: data compressed in a way that is unknown here: {ending}")
+            raise TandemError(f"{path}: unknown compression: {ending}")

@@ -1,10 +1,10 @@
-"""Which distribution lies in which layer: a pure function of the distributions' names and sizes.
+"""The plan of an image's layers: a pure function of the names and sizes of its distributions.
 
 When one pin changes, only the layer that holds it may change. So nothing here ranks, counts or fills up:
 
 * A distribution over a limit has a layer to itself, whatever its neighbours are.
-* The others go where the bits of their name's hash send them. Sixteen buckets to begin with; one that is too full
-  is split by the next bit, which moves nothing outside it.
+* The bits of its name's hash decide the bucket of every other distribution. There are sixteen buckets at first; a
+  bucket over its limit is split by the next bit, which moves nothing outside it.
 * Both limits are the wanted share of the tree rounded down to a power of two, so that they stay where they are
   while the tree's size wobbles; only when it crosses a power of two does the plan change elsewhere.
 """
@@ -13,44 +13,39 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pipeline.core.errors import TandemError
-
 OWN_SHARE = 0.01
+"""The share of the tree over which a distribution has a layer to itself."""
 BUCKET_SHARE = 0.03
+"""The share of the tree over which a bucket is split."""
 FIRST_BITS = 4
-# Docker's engine ends at 127 layers; the base and our own files are two of the hundred.
-MOST = 99 - 2
+"""How many bits of a hash name the first buckets."""
+MOST_LAYERS = 99 - 2
+"""Docker's engine allows 127 layers; the base and our own files take two of the hundred that we allow ourselves."""
 
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer of the image: its name, the distributions in it (sorted), their size in bytes."""
+    """One layer of the image."""
 
     name: str
     distributions: tuple[str, ...]
+    """The normalised names of the distributions in it, sorted."""
     size: int
+    """Their size in bytes."""
 
 
-def plan(sizes: Mapping[str, int]) -> tuple[Layer, ...]:
-    """The layers for distributions of these sizes (name → bytes): own ones by name, then the shared ones by hash.
+def plan_layers(sizes: Mapping[str, int]) -> tuple[Layer, ...]:
+    """Returns the layers for distributions of these sizes (name → bytes): own ones by name, then shared ones by hash.
 
-    The shares are kept unless that would take too many layers: then they double until it does not.
+    If that takes too many layers, the shares double until it does not.
     """
     total = sum(sizes.values())
     own, bucket = _octave(total * OWN_SHARE), _octave(total * BUCKET_SHARE)
     while True:
         layers = _plan(sizes, own, bucket)
-        if len(layers) <= MOST:
+        if len(layers) <= MOST_LAYERS:
             return layers
         own, bucket = own * 2, bucket * 2
-
-
-def of(layers: tuple[Layer, ...], distribution: str) -> Layer:
-    """The layer that holds a distribution; raises TandemError if none does."""
-    for layer in layers:
-        if distribution in layer.distributions:
-            return layer
-    raise TandemError(f"{distribution}: in no layer of the plan")
 
 
 def _octave(size: float) -> int:
@@ -67,11 +62,11 @@ def _plan(sizes: Mapping[str, int], own: int, bucket: int) -> tuple[Layer, ...]:
 
 
 def _split(prefix: str, bits: Mapping[str, str], sizes: Mapping[str, int], bucket: int) -> list[Layer]:
-    inside = {name: text for name, text in bits.items() if text.startswith(prefix)}
-    size = sum(sizes[name] for name in inside)
-    if size > bucket and len(inside) > 1:
-        return _split(prefix + "0", inside, sizes, bucket) + _split(prefix + "1", inside, sizes, bucket)
-    return [Layer(f"shared-{prefix}", tuple(inside), size)] if inside else []
+    members = {name: text for name, text in bits.items() if text.startswith(prefix)}
+    size = sum(sizes[name] for name in members)
+    if size > bucket and len(members) > 1:
+        return _split(prefix + "0", members, sizes, bucket) + _split(prefix + "1", members, sizes, bucket)
+    return [Layer(f"shared-{prefix}", tuple(members), size)] if members else []
 
 
 def _bits(name: str) -> str:

@@ -1,6 +1,6 @@
-"""What the maintainer scripts of Debian's packages would have made and software needs, made without running them.
+"""The files that Debian's maintainer scripts would make and that software needs, made without running the scripts.
 
-Everything is computed from files that the packages ship, so that it follows the locked versions.
+They are computed from files that the packages ship, so that they follow the locked versions.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,12 +34,12 @@ FOLDERS = {
 }  # fmt: skip
 LINKS = {"var/run": "/run", "var/lock": "/run/lock", "etc/dpkg/origins/default": "debian"}
 SHELLS = ("bash", "dash", "rbash", "sh")
-WANTED = (PASSWD, GROUP, *(path for paths in COPIES.values() for path in paths))
+NEEDED = (PASSWD, GROUP, *(path for paths in COPIES.values() for path in paths))
 
 
 @dataclass(frozen=True)
 class File:
-    """A file to be made: path below the root, content, mode, group."""
+    """A file to make: path below the root, content, mode, group."""
 
     path: str
     content: bytes
@@ -49,32 +49,32 @@ class File:
 
 @dataclass(frozen=True)
 class Link:
-    """A symbolic link to be made."""
+    """A symbolic link to make."""
 
     path: str
-    to: str
+    target: str
 
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder to be made, if no package brought it."""
+    """A folder to make, unless a package brings it."""
 
     path: str
     mode: int = 0o755
 
 
-def wanted(path: str) -> bool:
-    """Whether make() needs the content of a package's file."""
-    return path in WANTED or (path.startswith(CERTIFICATES) and path.endswith(".crt"))
+def is_needed(path: str) -> bool:
+    """Returns whether plan() needs the content of a package's file."""
+    return path in NEEDED or (path.startswith(CERTIFICATES) and path.endswith(".crt"))
 
 
-def make(shipped: Callable[[str], bool], content: dict[str, bytes]) -> Iterator[File | Link | Folder]:
-    """What to add to a root. `shipped` says whether a path is there, `content` holds what wanted() asked for."""
+def plan(shipped: Callable[[str], bool], content: dict[str, bytes]) -> Iterator[File | Link | Folder]:
+    """Yields what to add to a root. `shipped` tells whether a path exists; `content` has the files that are needed."""
     for path, mode in FOLDERS.items():
         yield Folder(path, mode)
-    for path, to in LINKS.items():
-        if path.startswith("var/") or shipped("etc/dpkg/origins/" + to):
-            yield Link(path, to)
+    for path, target in LINKS.items():
+        if path.startswith("var/") or shipped("etc/dpkg/origins/" + target):
+            yield Link(path, target)
     for top in TOP:
         if shipped(f"usr/{top}"):
             yield Link(top, f"usr/{top}")
@@ -92,17 +92,17 @@ def make(shipped: Callable[[str], bool], content: dict[str, bytes]) -> Iterator[
 
 
 def _alternatives(shipped: Callable[[str], bool]) -> Iterator[Link]:
-    for path, to in ALTERNATIVES.items():
-        if shipped(to.lstrip("/")) and not shipped(path):
+    for path, target in ALTERNATIVES.items():
+        if shipped(target.lstrip("/")) and not shipped(path):
             name = path.rsplit("/", 1)[-1]
-            yield Link(f"etc/alternatives/{name}", to)
+            yield Link(f"etc/alternatives/{name}", target)
             yield Link(path, f"/etc/alternatives/{name}")
     if shipped("usr/bin/dash") and not shipped("usr/bin/sh"):
         yield Link("usr/bin/sh", "dash")
 
 
 def _users(content: dict[str, bytes]) -> Iterator[File]:
-    """The users and groups that every Debian has. No password works, and no day of a change is given."""
+    """Yield the users and groups of every Debian, without passwords that work and without days of change."""
     if PASSWD not in content or GROUP not in content:
         return
     users = _lines(content[PASSWD])

@@ -1,4 +1,4 @@
-"""The root as a tar archive: every entry once, its owner and mode as the package says, its mtime the epoch."""
+"""A root filesystem as a tar: every path once, with owner and mode of its package, and with the epoch as its mtime."""
 
 import io
 import shutil
@@ -12,11 +12,12 @@ from pipeline.image import deb, maintainer_files
 
 DROPPED = ("usr/share/man/", "usr/share/info/", "usr/share/locale/", "usr/share/lintian/", "usr/share/bug/", "var/log/")
 DOC = "usr/share/doc/"
-RECLAIMED = frozenset({*maintainer_files.TOP, *maintainer_files.LINKS})  # folders of packages where a link belongs
+REPLACED_BY_LINKS = frozenset({*maintainer_files.TOP, *maintainer_files.LINKS})
+"""The folders of packages that maintainer_files makes links instead."""
 
 
-class Rootfs:
-    """A rootfs being written, front to back; use it as a context manager."""
+class RootfsWriter:
+    """Writes a root filesystem from front to back; it is a context manager."""
 
     def __init__(self, path: Path, epoch: int) -> None:
         self._file = path.open("wb")
@@ -33,17 +34,17 @@ class Rootfs:
         self._file.close()
 
     def has(self, path: str) -> bool:
-        """Whether something lies at a path."""
+        """Returns whether something has been added at a path."""
         return path in self._owners or path in self._folders
 
     def add_package(self, name: str, archive: tarfile.TarFile, keep: Callable[[str, IO[bytes]], None]) -> None:
-        """Add a package's files; `keep` is shown the content of each regular file that wanted() or Python asks for.
+        """Adds a package's files; calls `keep` with path and content of every Python source and maintainer file.
 
-        Raises TandemError if two packages bring the same path, or one holds what a rootfs must not.
+        Raises TandemError if two packages bring the same path, or one holds a device or a pipe.
         """
         for member in archive:
             path = deb.merged(member.name)
-            if path in {"", "."} or path in RECLAIMED or dropped(path):
+            if path in {"", "."} or path in REPLACED_BY_LINKS or is_left_out(path):
                 continue
             if member.isdir():
                 self.folder(path, member.mode, member.uid, member.gid)
@@ -69,12 +70,12 @@ class Rootfs:
             self._tar.addfile(entry)
         elif member.isreg() and (content := archive.extractfile(member)) is not None:
             entry.size = member.size
-            self._tar.addfile(entry, _Shown(content, path, keep) if _of_interest(path) else content)
+            self._tar.addfile(entry, _copied(content, path, keep) if _is_kept(path) else content)
         else:
             raise TandemError(f"{name}: /{path} is a device or a pipe, which no image of ours holds")
 
     def folder(self, path: str, mode: int = 0o755, uid: int = 0, gid: int = 0) -> None:
-        """Add a folder, if it is not there yet."""
+        """Adds a folder, unless something is there."""
         if path in self._folders or path in self._owners:
             return
         entry = self._entry(path, "", mode, uid, gid)
@@ -83,15 +84,15 @@ class Rootfs:
         self._tar.addfile(entry)
 
     def file(self, path: str, content: bytes, mode: int = 0o644, gid: int = 0) -> None:
-        """Add a file of our own."""
+        """Adds a file that no package brings."""
         entry = self._entry(path, "Tandem", mode, 0, gid)
         entry.size = len(content)
         self._tar.addfile(entry, io.BytesIO(content))
 
-    def link(self, path: str, to: str) -> None:
-        """Add a symbolic link of our own."""
+    def link(self, path: str, target: str) -> None:
+        """Adds a symbolic link that no package brings."""
         entry = self._entry(path, "Tandem", 0o777, 0, 0)
-        entry.type, entry.linkname = tarfile.SYMTYPE, to
+        entry.type, entry.linkname = tarfile.SYMTYPE, target
         self._tar.addfile(entry)
 
     def _entry(self, path: str, owner: str, mode: int, uid: int, gid: int) -> tarfile.TarInfo:
@@ -106,42 +107,33 @@ class Rootfs:
         return entry
 
 
-class _Shown(io.RawIOBase):
-    """A file that is kept aside while it is copied."""
-
-    def __init__(self, content: IO[bytes], path: str, keep: Callable[[str, IO[bytes]], None]) -> None:
-        self._copy = io.BytesIO(content.read())
-        keep(path, self._copy)
-        self._copy.seek(0)
-
-    def readable(self) -> bool:
-        """Always."""
-        return True
-
-    def read(self, size: int | None = -1) -> bytes:
-        """From the copy."""
-        return self._copy.read(size)
+def _copied(content: IO[bytes], path: str, keep: Callable[[str, IO[bytes]], None]) -> IO[bytes]:
+    """Show a file's content to `keep`, and return it to be read again."""
+    copy = io.BytesIO(content.read())
+    keep(path, copy)
+    copy.seek(0)
+    return copy
 
 
-def python_source(path: str) -> bool:
-    """Whether a path is a module that the image's interpreter may import."""
+def is_python_source(path: str) -> bool:
+    """Returns whether a path is a module that the image's interpreter may import."""
     return path.startswith("usr/lib/python3") and path.endswith(".py")
 
 
-def dropped(path: str) -> bool:
-    """Whether a package's path is left out: manuals, translations, documentation but for the copyright."""
+def is_left_out(path: str) -> bool:
+    """Returns whether images go without a package's path: manuals, translations, documentation but the copyright."""
     if path.startswith(DOC):
         return path.count("/") > 3 and not path.endswith("/copyright")
     return (path + "/").startswith(DROPPED)
 
 
-def _of_interest(path: str) -> bool:
-    return python_source(path) or maintainer_files.wanted(path)
+def _is_kept(path: str) -> bool:
+    return is_python_source(path) or maintainer_files.is_needed(path)
 
 
-def write_aside(folder: Path, path: str, content: IO[bytes]) -> None:
-    """Keep a source file below a folder."""
-    there = folder / path
-    there.parent.mkdir(parents=True, exist_ok=True)
-    with there.open("wb") as file:
+def copy_below(folder: Path, path: str, content: IO[bytes]) -> None:
+    """Writes a file at its path below a folder."""
+    copy = folder / path
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    with copy.open("wb") as file:
         shutil.copyfileobj(content, file)

@@ -12,7 +12,7 @@ from pipeline.core.waiting import wait_until
 from pipeline.host import engine
 from pipeline.host.engine import LABEL
 from pipeline.image import base, deb, maintainer_files, rootfs
-from pipeline.image.rootfs import Rootfs
+from pipeline.image.rootfs import RootfsWriter
 from pipeline.lock import debs
 from pipeline.lock.debs import Deb
 from pipeline.lock.service_packages import LAB
@@ -87,12 +87,12 @@ def _root(packages: Sequence[Deb], files: dict[str, Path], into: Path, log: Log)
     def keep(path: str, file: IO[bytes]) -> None:
         content[path] = file.read()
 
-    with Rootfs(into, 0) as root:
+    with RootfsWriter(into, 0) as root:
         for number, package in enumerate(packages):
             log.progress("extracting", number, len(packages), "packages")
             with deb.data(files[package.sha256]) as archive:
                 root.add_package(package.name, archive, keep)
         content[maintainer_files.PASSWD] += USER
-        base.finish(root, content)
+        base.add_maintainer_files(root, content)
         for path, (name, mode) in FILES.items():
             root.file(path, (PROBES / name).read_bytes(), mode)

@@ -64,7 +64,7 @@ def parts(tmp_path: Path) -> Parts:
     archive.write(found.base, {"etc/passwd": b"root:x:0:0::/root:/bin/sh\n", "tmp/x": b"", "usr/bin/x": b""}, EPOCH - 9)
     layer(found, "one", b"1")
     layer(found, "two", b"2")
-    (found.wheels / wheels.SUMMARY).write_text(json.dumps([{"name": "one"}, {"name": "two"}]))
+    (found.wheels / wheels.LAYERS_FILE).write_text(json.dumps([{"name": "one"}, {"name": "two"}]))
     (found.folder / "files/work").mkdir(parents=True)
     (found.folder / "files/work/run.sh").write_text("#!/bin/sh\n")
     (found.folder / "files/work/run.sh").chmod(0o755)
@@ -107,7 +107,7 @@ def test_the_digest_is_in_the_store_and_the_image_says_what_it_should(parts: Par
     config = found["Config"]
     assert (config["WorkingDir"], config["User"], config["Entrypoint"]) == ("/srv/here", "", None)
     assert "A=1" in config["Env"]
-    assert config["Labels"] == build.labels("tiny", LOCK)
+    assert config["Labels"] == build.image_labels("tiny", LOCK)
 
 
 def test_the_engine_s_own_builder_builds_whichever_is_in_use(
@@ -249,7 +249,7 @@ def assembled(locked: DebianLock, tmp_path: Path) -> tuple[Path, Wheels]:
     folder = tmp_path / uuid4().hex
     (folder / "scratch").mkdir(parents=True)
     (folder / "into").mkdir()
-    found = wheels.fetch(locked, NullLog())
+    found = wheels.fetch_wheels(locked, NullLog())
     python = [sys.executable, "-s"]
     return folder / "into", wheels.assemble_layers(
         locked, found, python, folder / "scratch", folder / "into", NullLog()
@@ -290,8 +290,8 @@ def test_wheels_give_the_same_bytes_under_another_umask_in_another_folder(locked
 
 
 def test_a_wheel_whose_bytes_are_not_the_locks_is_not_installed(locked: DebianLock, tmp_path: Path) -> None:
-    found = wheels.fetch(locked, NullLog())
+    found = wheels.fetch_wheels(locked, NullLog())
     (tmp_path / "forged").write_bytes(found["demo"].read_bytes() + b" ")
     (tmp_path / "scratch").mkdir()
     with pytest.raises(TandemError, match=r"(?i)hash"):
-        wheels.install(locked, {**found, "demo": tmp_path / "forged"}, tmp_path / "scratch", NullLog())
+        wheels.install_wheels(locked, {**found, "demo": tmp_path / "forged"}, tmp_path / "scratch", NullLog())

@@ -118,7 +118,7 @@ def test_a_locale_that_cannot_spell_a_file_is_an_error_and_no_smaller_image(lock
     code = (
         "import pickle, sys\nfrom pathlib import Path\nfrom pipeline.core.log import NullLog\n"
         "from pipeline.image import wheels\nlocked = pickle.loads(sys.stdin.buffer.read())\n"
-        "wheels.install(locked, wheels.fetch(locked, NullLog()), Path(sys.argv[1]), NullLog())\n"
+        "wheels.install_wheels(locked, wheels.fetch_wheels(locked, NullLog()), Path(sys.argv[1]), NullLog())\n"
     )
     env = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": str(REPOSITORY)}
     done = subprocess.run(

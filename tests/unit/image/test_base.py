@@ -8,7 +8,7 @@ import pytest
 from pipeline.core import store
 from pipeline.core.errors import TandemError
 from pipeline.image import deb, maintainer_files
-from pipeline.image.rootfs import Rootfs
+from pipeline.image.rootfs import RootfsWriter
 from tests import tinydeb
 
 EPOCH = 1_790_000_000
@@ -43,18 +43,18 @@ def build(folder: Path, *packages: dict[str, bytes | str | int | None]) -> tuple
     """A rootfs from packages named a, b, …, finished; and the content that was kept aside."""
     kept: dict[str, bytes] = {}
     tar = folder / "rootfs.tar"
-    with Rootfs(tar, EPOCH) as root:
+    with RootfsWriter(tar, EPOCH) as root:
         for name, entries in zip("abc", packages, strict=False):
             path = folder / f"{name}.deb"
             tinydeb.make(path, name, entries)
             with deb.data(path) as archive:
                 root.add_package(name, archive, lambda path, file: kept.update({path: file.read()}))
-        for item in maintainer_files.make(root.has, kept):
+        for item in maintainer_files.plan(root.has, kept):
             match item:
                 case maintainer_files.File():
                     root.file(item.path, item.content, item.mode, item.gid)
                 case maintainer_files.Link():
-                    root.link(item.path, item.to)
+                    root.link(item.path, item.target)
                 case maintainer_files.Folder():
                     root.folder(item.path, item.mode)
     return tar, kept
@@ -163,7 +163,7 @@ def test_a_device_node_is_refused(tmp_path: Path) -> None:
         tar.addfile(node)
     with (
         tarfile.open(raw) as archive,
-        Rootfs(tmp_path / "r.tar", EPOCH) as root,
+        RootfsWriter(tmp_path / "r.tar", EPOCH) as root,
         pytest.raises(TandemError, match="/dev/null is a device"),
     ):
         root.add_package("makedev", archive, lambda path, file: None)

@@ -11,7 +11,7 @@ from pipeline.config.models import Alias, DebianBase, DebianImage, Python
 from pipeline.core.errors import ConfigError, HostError, TandemError
 from pipeline.core.log import NullLog
 from pipeline.host import buildkit
-from pipeline.image import build, own_files
+from pipeline.image import build, dockerfile, own_files
 from pipeline.lock import place
 from pipeline.lock.contents import DebianLock
 from pipeline.lock.place import Place
@@ -47,7 +47,7 @@ def template(tmp_path: Path, text: str = "FROM scratch\nADD base.tar /\n#: setti
 
 
 def filled(template: Path, image: DebianImage, *layers: str) -> str:
-    return build.dockerfile(template, build.debian_fillings(image, layers))
+    return dockerfile.fill_dockerfile(template, dockerfile.debian_fillings(image, layers))
 
 
 def test_the_dockerfile_adds_each_layer_by_itself_and_runs_nothing(tmp_path: Path) -> None:
@@ -88,11 +88,11 @@ def test_a_dockerfile_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 def test_the_labels_change_with_what_is_locked_and_with_nothing_else() -> None:
-    label = build.labels("cpu", LOCK)["tandem.lock"]
-    assert label == build.labels("cpu", replace(LOCK, cutoff="2026-02-02", tools={"uv": "9"}))["tandem.lock"]
+    label = build.image_labels("cpu", LOCK)["tandem.lock"]
+    assert label == build.image_labels("cpu", replace(LOCK, cutoff="2026-02-02", tools={"uv": "9"}))["tandem.lock"]
     other = replace(VLLM, hashes=("sha256:" + "b" * 64,))
-    assert label != build.labels("cpu", replace(LOCK, wheels=(other,)))["tandem.lock"]
-    assert label != build.labels("cpu", replace(LOCK, epoch=6))["tandem.lock"]
+    assert label != build.image_labels("cpu", replace(LOCK, wheels=(other,)))["tandem.lock"]
+    assert label != build.image_labels("cpu", replace(LOCK, epoch=6))["tandem.lock"]
 
 
 def written(tmp_path: Path, made: DebianImage) -> dict[str, bytes | None]:
@@ -102,7 +102,7 @@ def written(tmp_path: Path, made: DebianImage) -> dict[str, bytes | None]:
     def no_python() -> list[str]:
         pytest.fail("nothing was to be compiled")
 
-    own_files.write("cpu", made, LOCK, tmp_path, no_python, tmp_path / "scratch", tmp_path / "own.tar")
+    own_files.write_own_files("cpu", made, LOCK, tmp_path, no_python, tmp_path / "scratch", tmp_path / "own.tar")
     with tarfile.open(tmp_path / "own.tar") as tar:
         opened = {member.name: tar.extractfile(member) if member.isreg() else None for member in tar}
         return {name: file.read() if file else None for name, file in opened.items()}
@@ -140,7 +140,7 @@ def test_files_are_laid_over_the_root_links_and_all(tmp_path: Path) -> None:
     assert not [name for name in files if name.endswith("~")]
 
 
-@pytest.mark.parametrize("top", own_files.MERGED)
+@pytest.mark.parametrize("top", own_files.LINKED_FOLDERS)
 def test_files_may_not_take_the_place_of_a_link_of_the_base(tmp_path: Path, top: str) -> None:
     (tmp_path / "files" / top).mkdir(parents=True)
     (tmp_path / "files" / top / "x").touch()
@@ -150,7 +150,7 @@ def test_files_may_not_take_the_place_of_a_link_of_the_base(tmp_path: Path, top:
 
 
 @pytest.mark.parametrize(
-    ("path", "said"), [("usr", "usr: it is a folder in the image"), ("proc/x", "engines mount something")]
+    ("path", "said"), [("usr", "usr: it is a folder in the image"), ("proc/x", "engines mount their own /proc")]
 )
 def test_files_that_would_be_lost_are_refused(tmp_path: Path, path: str, said: str) -> None:
     file = tmp_path / "files" / path
@@ -173,7 +173,7 @@ def test_a_distribution_of_ours_is_installed_with_its_entry_points(tmp_path: Pat
         (project / "our_plugin" / name).touch()
     (project / "tests").mkdir()
     (project / "tests/test_it.py").touch()
-    own_files.distribution(project, tmp_path, Place("site", "", "bin", "/usr/bin/python3"), "here")
+    own_files.install_distribution(project, tmp_path, Place("site", "", "bin", "/usr/bin/python3"), "here")
     site, scripts = tmp_path / "site", tmp_path / "bin"
     info = site / "our_plugin-1.2.dist-info"
     assert sorted(p.name for p in (site / "our_plugin").iterdir()) == ["__init__.py", "data.json", "tool.py"]
@@ -190,13 +190,13 @@ def test_a_distribution_of_ours_is_installed_with_its_entry_points(tmp_path: Pat
 def test_a_distribution_without_name_or_version_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "pyproject.toml").write_text(text)
     with pytest.raises(ConfigError, match=r"here/pyproject\.toml: project\.name and project\.version are needed"):
-        own_files.distribution(tmp_path, tmp_path, place.debian("3.13"), "here")
+        own_files.install_distribution(tmp_path, tmp_path, place.debian("3.13"), "here")
 
 
 def test_a_distribution_without_modules_is_refused(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("[project]\nname = 'x'\nversion = '1'\n")
-    with pytest.raises(ConfigError, match="here: no module and no package in it"):
-        own_files.distribution(tmp_path, tmp_path, place.debian("3.13"), "here")
+    with pytest.raises(ConfigError, match="here: it contains no module and no package"):
+        own_files.install_distribution(tmp_path, tmp_path, place.debian("3.13"), "here")
 
 
 @pytest.mark.parametrize(

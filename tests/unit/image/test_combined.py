@@ -14,7 +14,7 @@ from pipeline.core import tar as archive
 from pipeline.core.errors import ConfigError, TandemError
 from pipeline.core.log import NullLog
 from pipeline.foreign.facts import ImageFacts, InstalledDistribution, Interpreter
-from pipeline.image import build, own_files, wheels
+from pipeline.image import build, dockerfile, own_files, wheels
 from pipeline.image.own_files import Below
 from pipeline.lock import combined, lock, lockfile
 from pipeline.lock.contents import CombinedLock
@@ -187,11 +187,11 @@ def test_the_wheels_fit_the_base_s_libc_and_python() -> None:
 def test_an_addition_may_not_take_the_place_of_a_file_of_the_base() -> None:
     present, other = {"opt/venv/bin/ray": "f", "opt/venv/bin": "d"}, f"{SITE[1:]}/ray/a.py"
     with pytest.raises(TandemError) as caught:
-        wheels.refuse_present({"ray": ["opt/venv/bin/ray", other]}, present, "image.yaml")
+        wheels.refuse_replacing({"ray": ["opt/venv/bin/ray", other]}, present, "image.yaml")
     assert str(caught.value) == (
-        "image.yaml: python.requirements: ray would take the place of what is in the base already: /opt/venv/bin/ray"
+        "image.yaml: python.requirements: ray would replace files of the base: /opt/venv/bin/ray"
     )
-    wheels.refuse_present({"ray": [other]}, present, "image.yaml")
+    wheels.refuse_replacing({"ray": [other]}, present, "image.yaml")
 
 
 def test_what_lies_below_a_file_of_the_base_cannot_be_laid_over_it() -> None:
@@ -210,9 +210,9 @@ def test_the_dockerfile_begins_with_the_base_s_digest_and_ends_with_what_launche
     template = Path(__file__).parents[3] / "dockerfiles/gb10/Dockerfile"
     reading = msgspec.structs.replace(READING, entrypoint=("vllm", "serve"), env={"PATH": "/opt/venv/bin:/bin"})
     image = CombinedImage(base=IMAGE.base, env={"A": "1"})
-    launching = build.lay("gb10", image, replace(LOCK, reading=reading), NullLog())
-    fillings = build.combined_fillings(image, ["added"], LOCK.base, launching)
-    lines = build.dockerfile(template, fillings).splitlines()
+    launching = build.plan_launcher_layer("gb10", image, replace(LOCK, reading=reading), NullLog())
+    fillings = dockerfile.combined_fillings(image, ["added"], LOCK.base, launching)
+    lines = dockerfile.fill_dockerfile(template, fillings).splitlines()
     instructions = [line for line in lines if line and not line.startswith("#")]
     assert instructions[:3] == [f"FROM {LOCK.base}", "ADD added.tar /", "ADD own.tar /"]
     assert "ENTRYPOINT []" in instructions
@@ -223,14 +223,14 @@ def test_the_dockerfile_begins_with_the_base_s_digest_and_ends_with_what_launche
 def test_a_base_with_a_node_s_variables_is_refused_with_the_key() -> None:
     reading = msgspec.structs.replace(READING, env={"NCCL_SOCKET_IFNAME": "eth7"})
     with pytest.raises(ConfigError, match=r"dockerfiles/gb10/image\.yaml: base: the base bakes NCCL_SOCKET_IFNAME"):
-        build.lay("gb10", IMAGE, replace(LOCK, reading=reading), NullLog())
+        build.plan_launcher_layer("gb10", IMAGE, replace(LOCK, reading=reading), NullLog())
 
 
 def test_the_labels_name_the_base_and_its_digest() -> None:
-    found = build.labels("gb10", LOCK)
+    found = build.image_labels("gb10", LOCK)
     assert found["org.opencontainers.image.base.name"] == "there/model"
     assert found["org.opencontainers.image.base.digest"] == f"sha256:{HEX}"
-    other = build.labels("gb10", replace(LOCK, base="there/model@sha256:" + "f" * 64))
+    other = build.image_labels("gb10", replace(LOCK, base="there/model@sha256:" + "f" * 64))
     assert found["tandem.lock"] != other["tandem.lock"]
 
 
@@ -241,14 +241,14 @@ def test_a_file_of_ours_may_not_take_the_place_of_one_of_the_base(tmp_path: Path
     image = CombinedImage(base=IMAGE.base, files="files")
     into, scratch = tmp_path / "own.tar", tmp_path / "scratch"
     below = Below(present={"etc/passwd": "f", "etc": "d"})
-    with pytest.raises(ConfigError, match="it is in the base or among what is added: /etc/passwd"):
-        own_files.write("gb10", image, LOCK, tmp_path, tuple, scratch, into, below)
+    with pytest.raises(ConfigError, match="the base or an added wheel has these files: /etc/passwd"):
+        own_files.write_own_files("gb10", image, LOCK, tmp_path, tuple, scratch, into, below)
 
 
 def test_an_alias_may_not_stand_for_another_version_of_what_is_inside() -> None:
     image = CombinedImage(base=IMAGE.base, aliases=(Alias(name="vllm", version="1", of="ray", reason="r"),))
     with pytest.raises(ConfigError, match=r"aliases\[0\]\.name: vllm 0\.17\.1rc1\.dev25 is in the image already"):
-        own_files.refuse_known("gb10", image, LOCK, Path())
+        own_files.refuse_taken_names("gb10", image, LOCK, Path())
 
 
 @pytest.mark.parametrize("name", ["Click", "ray"])
@@ -257,7 +257,7 @@ def test_a_distribution_of_ours_may_not_be_there_twice(tmp_path: Path, name: str
     (tmp_path / "mine" / "pyproject.toml").write_text(f"[project]\nname = '{name}'\nversion = '5'\n")
     image = CombinedImage(base=IMAGE.base, distributions=("mine",))
     with pytest.raises(ConfigError, match=rf"image\.yaml: distributions: mine: {name} [\d.]+ is in the image already"):
-        own_files.refuse_known("gb10", image, LOCK, tmp_path)
+        own_files.refuse_taken_names("gb10", image, LOCK, tmp_path)
 
 
 @pytest.mark.parametrize(("alias", "beside"), [("My_Plugin", "other"), ("else", "my.plugin")])
@@ -267,10 +267,11 @@ def test_no_two_of_ours_may_be_one_distribution(tmp_path: Path, alias: str, besi
         (tmp_path / folder / "pyproject.toml").write_text(f"[project]\nname = '{name}'\nversion = '5'\n")
     aliases = (Alias(name=alias, version="1", of="ray", reason="r"),)
     image = CombinedImage(base=IMAGE.base, distributions=("mine", "more"), aliases=aliases)
-    said = r"(mine: my-plugin is what aliases\[0\]\.name|more: my\.plugin is what distributions: mine) is called"
+    taken = r"mine: aliases\[0\]\.name already has the name my-plugin"
+    said = rf"({taken}|more: distributions: mine already has the name my\.plugin)"
     with pytest.raises(ConfigError, match=rf"^dockerfiles/gb10/image\.yaml: distributions: {said}"):
-        own_files.refuse_known("gb10", image, LOCK, tmp_path)
-    own_files.refuse_known(
+        own_files.refuse_taken_names("gb10", image, LOCK, tmp_path)
+    own_files.refuse_taken_names(
         "gb10", CombinedImage(base=IMAGE.base, distributions=("more",), aliases=aliases), LOCK, tmp_path
     )
 
@@ -278,9 +279,11 @@ def test_no_two_of_ours_may_be_one_distribution(tmp_path: Path, alias: str, besi
 def test_a_working_folder_that_is_a_file_of_the_base_is_refused_by_its_key(tmp_path: Path) -> None:
     image = CombinedImage(base=IMAGE.base, workdir="/usr/lib/os-release")
     present = {"usr": "d", "usr/lib": "d", "usr/lib/os-release": "f"}
-    below = Below(folders=build.lay("gb10", image, LOCK, NullLog()).folders, present=present)
+    below = Below(folders=build.plan_launcher_layer("gb10", image, LOCK, NullLog()).folders, present=present)
     with pytest.raises(ConfigError, match="workdir: the base has a file at /usr/lib/os-release"):
-        own_files.write("gb10", image, LOCK, tmp_path, tuple, tmp_path / "scratch", tmp_path / "own.tar", below)
+        own_files.write_own_files(
+            "gb10", image, LOCK, tmp_path, tuple, tmp_path / "scratch", tmp_path / "own.tar", below
+        )
 
 
 def test_additions_are_ray_with_its_dashboard() -> None:

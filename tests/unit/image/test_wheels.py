@@ -39,12 +39,12 @@ def stored(tmp_path: Path, name: str) -> Wheel:
 
 def test_wheels_that_the_store_has_need_no_network(tmp_path: Path) -> None:
     locked = replace(LOCK, wheels=(stored(tmp_path, "a"), stored(tmp_path, "b")))
-    found = wheels.fetch(locked, NullLog())
+    found = wheels.fetch_wheels(locked, NullLog())
     assert {name: path.read_text() for name, path in found.items()} == {"a": "a", "b": "b"}
 
 
 def test_uv_is_asked_for_the_target_and_for_nothing_from_the_network(tmp_path: Path) -> None:
-    words = wheels.words(LOCK, tmp_path / "links", tmp_path / "r.txt", tmp_path)
+    words = wheels.uv_arguments(LOCK, tmp_path / "links", tmp_path / "r.txt", tmp_path)
     options = dict(zip(words, [*words[1:], ""], strict=True))
     assert options["--python-platform"] == "aarch64-manylinux_2_40"
     assert options["--python-version"] == "3.13"
@@ -52,12 +52,12 @@ def test_uv_is_asked_for_the_target_and_for_nothing_from_the_network(tmp_path: P
 
 
 def test_bytecode_lies_where_python_looks_for_it() -> None:
-    assert wheels.pyc("a/b.py", "3.13") == "a/__pycache__/b.cpython-313.pyc"
-    assert wheels.pyc("six.py", "3.9") == "__pycache__/six.cpython-39.pyc"
+    assert wheels.bytecode_path("a/b.py", "3.13") == "a/__pycache__/b.cpython-313.pyc"
+    assert wheels.bytecode_path("six.py", "3.9") == "__pycache__/six.cpython-39.pyc"
 
 
 def test_files_of_one_folder_are_compiled_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wheels, "AT_ONCE", 3)
+    monkeypatch.setattr(wheels, "FILES_AT_ONCE", 3)
     names = ["b/1.py", "a/1.py", "a/sub/1.py", "a/2.py", "c.py", "a/3.py", "a/4.py"]
     assert list(wheels.portions(names)) == [["c.py", "a/1.py", "a/2.py", "a/3.py", "a/4.py"], ["a/sub/1.py", "b/1.py"]]
 
@@ -70,7 +70,7 @@ def test_portions_depend_on_the_files_and_not_on_their_order() -> None:
 def test_a_distribution_has_its_files_and_their_bytecode() -> None:
     site = Path("/tree")
     demo = Distribution("demo", {"demo/a.py": f"{SITE}/demo/a.py", "bin/x.py": "usr/local/bin/x.py"})
-    assert wheels.members(site, demo, {"demo/__pycache__/a.cpython-313.pyc"}, place.debian("3.13"), "3.13") == {
+    assert wheels.layer_members(site, demo, {"demo/__pycache__/a.cpython-313.pyc"}, place.debian("3.13"), "3.13") == {
         f"{SITE}/demo/a.py": site / "demo/a.py",
         f"{SITE}/demo/__pycache__/a.cpython-313.pyc": site / "demo/__pycache__/a.cpython-313.pyc",
         "usr/local/bin/x.py": site / "bin/x.py",
@@ -80,4 +80,4 @@ def test_a_distribution_has_its_files_and_their_bytecode() -> None:
 def test_code_of_another_architecture_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "x.so").write_bytes(b"\x7fELF\x02\x01" + bytes(12) + (62).to_bytes(2, "little"))
     with pytest.raises(TandemError, match=r"demo holds code that does not run on linux/arm64: x\.so \(x86-64\)"):
-        wheels.refuse_foreign(tmp_path, [Distribution("demo", {"x.so": f"{SITE}/x.so"})], LOCK)
+        wheels.refuse_wrong_architecture(tmp_path, [Distribution("demo", {"x.so": f"{SITE}/x.so"})], LOCK)

@@ -83,6 +83,6 @@ def test_wheels_claim_the_list_of_their_layers_which_build_reads() -> None:
     claimed = project.graph(loader.load_config(ROOT)).tasks["wheels:cpu"].world(outputs)
     folder = f"artifacts/wheels/{digest}"
     assert {(str(claim.what["path"]), claim.what["sha256"]) for claim in claimed} == {
-        (f"{folder}/{wheels.SUMMARY}", digest),
+        (f"{folder}/{wheels.LAYERS_FILE}", digest),
         *((f"{folder}/{layer}.tar", sha256) for layer, sha256 in layers.items()),
     }
