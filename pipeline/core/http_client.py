@@ -1,87 +1,146 @@
-"""HTTP over a plain socket: what a look at engine, registry and service costs a few milliseconds with.
+"""HTTP over a plain socket: a look at engine, registry or service costs a few milliseconds.
 
-Looks use it (GET, HEAD), and deeds without a body (DELETE). HTTP/1.0 on purpose: the answer then comes unchunked and
-ends with the connection. Where many things are looked at, answers without bodies come over few connections.
+Requests use HTTP/1.0 on purpose: the answer then comes without chunks, and ends with the connection. Looks at many
+things get their answers, which have no bodies, over few connections.
 """
 
 import json
 import socket
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-CONNECTS, ANSWERS = 5.0, 30.0
-"""Seconds until who is there has taken a connection; and until a busy one has said something."""
-SIDE_BY_SIDE = 4
-"""Connections over which many things are asked for."""
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+CONNECT_TIMEOUT_S = 5.0
+ANSWER_TIMEOUT_S = 30.0
+"""The time that a whole answer may take: a busy engine is slow to begin with it."""
+MAX_ANSWER_BYTES = 16 << 20
+MAX_HEAD_BYTES = 64 << 10
+"""The largest answer without a body."""
+CHUNK_BYTES = 64 << 10
+CONNECTIONS = 4
+"""The number of connections for looks at many things."""
+
+Address = str | tuple[str, int]
+"""The path of a Unix socket, or host and port."""
+
+
+class TooLargeError(ValueError):
+    """An answer is larger than the caller allows."""
 
 
 class Answer(Struct, frozen=True):
-    """Status code, headers (names in lower case) and body of one HTTP response."""
+    """One HTTP response."""
 
     status: int
     headers: Mapping[str, str]
+    """By names in lower case."""
     body: bytes
 
     def json(self) -> Any:
-        """The body as JSON; raises ValueError if it is not."""
+        """Returns the body's JSON. Raises ValueError."""
         return json.loads(self.body)
 
 
 def ask(
-    address: str | tuple[str, int],
+    address: Address,
     path: str,
     *,
     method: str = "GET",
     headers: Mapping[str, str] | None = None,
-    within: float = ANSWERS,
+    body: bytes | None = None,
+    within: float = ANSWER_TIMEOUT_S,
+    max_bytes: int = MAX_ANSWER_BYTES,
+    tls: "SSLContext | None" = None,
 ) -> Answer:
-    """One request to a Unix socket (a path) or to (host, port); `within` in seconds for each part of the answer.
+    """Makes one request; `within` is the time in seconds for the whole answer.
 
-    Raises OSError if nobody answers, ValueError if what answers is not HTTP.
+    Raises OSError if nothing answers (TimeoutError if the time is up), ValueError if the answer is not HTTP,
+    TooLargeError if it is larger than `max_bytes`.
     """
-    host = "localhost" if isinstance(address, str) else f"{address[0]}:{address[1]}"
-    lines = [f"{method} {path} HTTP/1.0", f"Host: {host}", *(f"{k}: {v}" for k, v in (headers or {}).items())]
-    with _connect(address, within) as connection:
-        connection.sendall(("\r\n".join(lines) + "\r\n\r\n").encode())
-        return _parse(b"".join(iter(lambda: connection.recv(65536), b"")))
+    lines = [f"{method} {path} HTTP/1.0", *_header_lines(address, headers)]
+    if body is not None:
+        lines.append(f"Content-Length: {len(body)}")
+    with _connect(address, within, tls) as connection:
+        deadline = time.monotonic() + within
+        connection.sendall(("\r\n".join(lines) + "\r\n\r\n").encode() + (body or b""))
+        return _parse(_receive(connection, deadline, max_bytes))
 
 
 def heads(
-    address: tuple[str, int], paths: Sequence[str], *, headers: Mapping[str, str] | None = None, within: float = ANSWERS
+    address: Address,
+    paths: Sequence[str],
+    *,
+    headers: Mapping[str, str] | None = None,
+    within: float = ANSWER_TIMEOUT_S,
+    tls: "SSLContext | None" = None,
 ) -> list[int]:
-    """The status of a HEAD of each path, all asked for at once over few connections (HTTP/1.1, pipelined).
+    """Returns the status of a HEAD of each path, all sent at once over few connections (HTTP/1.1, pipelined).
 
-    Raises OSError if nobody answers, ValueError if what answers does not answer all.
+    Raises as ask(), and ValueError if the server does not answer every request.
     """
-    given = [f"Host: {address[0]}:{address[1]}", *(f"{k}: {v}" for k, v in (headers or {}).items())]
-    found: list[int] = [0] * len(paths)
+    shared = _header_lines(address, headers)
+    statuses: list[int] = [0] * len(paths)
     with ExitStack() as stack:
-        connections = [stack.enter_context(_connect(address, within)) for _ in paths[:SIDE_BY_SIDE]]
-        for nth, connection in enumerate(connections):
-            asked = [[f"HEAD {path} HTTP/1.1", *given] for path in paths[nth :: len(connections)]]
-            asked[-1].append("Connection: close")
-            connection.sendall("".join("\r\n".join(lines) + "\r\n\r\n" for lines in asked).encode())
-        for nth, connection in enumerate(connections):
-            found[nth :: len(connections)] = _statuses(connection, len(paths[nth :: len(connections)]))
-    return found
+        connections = [stack.enter_context(_connect(address, within, tls)) for _ in paths[:CONNECTIONS]]
+        deadline = time.monotonic() + within
+        for index, connection in enumerate(connections):
+            requests = [[f"HEAD {path} HTTP/1.1", *shared] for path in paths[index :: len(connections)]]
+            requests[-1].append("Connection: close")
+            connection.sendall("".join("\r\n".join(lines) + "\r\n\r\n" for lines in requests).encode())
+        for index, connection in enumerate(connections):
+            count = len(paths[index :: len(connections)])
+            statuses[index :: len(connections)] = _receive_statuses(connection, count, deadline)
+    return statuses
 
 
-def _statuses(connection: socket.socket, wanted: int) -> list[int]:
-    raw = b"".join(iter(lambda: connection.recv(65536), b""))
+def _header_lines(address: Address, headers: Mapping[str, str] | None) -> list[str]:
+    if isinstance(address, str):
+        host = "localhost"
+    else:
+        host = f"[{address[0]}]:{address[1]}" if ":" in address[0] else f"{address[0]}:{address[1]}"
+    return [f"Host: {host}", *(f"{name}: {value}" for name, value in (headers or {}).items())]
+
+
+def _receive_statuses(connection: socket.socket, count: int, deadline: float) -> list[int]:
+    raw = _receive(connection, deadline, count * MAX_HEAD_BYTES)
     answers = [_parse(part + b"\r\n\r\n").status for part in raw.split(b"\r\n\r\n")[:-1]]
-    if len(answers) != wanted:
-        raise ValueError(f"{len(answers)} answers to {wanted} requests")
+    if len(answers) != count:
+        raise ValueError(f"{len(answers)} answers to {count} requests")
     return answers
 
 
-def _connect(address: str | tuple[str, int], within: float) -> socket.socket:
+def _receive(connection: socket.socket, deadline: float, max_bytes: int) -> bytes:
+    """Returns all that comes until the connection ends."""
+    chunks: list[bytes] = []
+    size = 0
+    while True:
+        # Per call, so that a server that sends a byte now and then does not hold us for ever.
+        remaining_s = deadline - time.monotonic()
+        if remaining_s <= 0:
+            raise TimeoutError("timed out")
+        connection.settimeout(remaining_s)
+        chunk = connection.recv(CHUNK_BYTES)
+        if not chunk:
+            return b"".join(chunks)
+        size += len(chunk)
+        if size > max_bytes:
+            raise TooLargeError(f"more than {max_bytes} bytes")
+        chunks.append(chunk)
+
+
+def _connect(address: Address, within: float, tls: "SSLContext | None") -> socket.socket:
     if isinstance(address, tuple):
-        # As bytes: of text, Python would import a codec for the host's name.
+        # As bytes: for text, Python would import a codec for the host's name.
         host: Any = address[0].encode() if address[0].isascii() else address[0]
-        connection = socket.create_connection((host, address[1]), timeout=CONNECTS)
+        connection = socket.create_connection((host, address[1]), timeout=CONNECT_TIMEOUT_S)
+        if tls is not None:
+            connection = tls.wrap_socket(connection, server_hostname=address[0])
         connection.settimeout(within)
         return connection
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -2,8 +2,9 @@
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -82,14 +83,14 @@ def test_many_looks_go_over_few_connections(many: int) -> None:
     statuses = [200 + nth for nth in range(many)]
     with answering(said) as (address, asked):
         assert http_client.heads(address, [f"/{status}" for status in statuses], headers={"Accept": "x/y"}) == statuses
-    assert len(asked) == min(many, http_client.SIDE_BY_SIDE)
+    assert len(asked) == min(many, http_client.CONNECTIONS)
     assert all(question.startswith(b"HEAD /2") for question in asked)
     assert all(question.count(b"Connection: close") == 1 for question in asked)
     assert sum(question.count(b"Accept: x/y\r\n") for question in asked) == many
 
 
 def test_fewer_answers_than_questions_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_client, "SIDE_BY_SIDE", 1)
+    monkeypatch.setattr(http_client, "CONNECTIONS", 1)
     with answering(b"HTTP/1.1 200 OK\r\n\r\n") as (address, _), pytest.raises(ValueError, match="1 answers to 2"):
         http_client.heads(address, ["/a", "/b"])
 
@@ -101,3 +102,57 @@ def test_a_manifest_that_is_none_is_one_message(body: bytes) -> None:
         pytest.raises(TandemError, match="does not give a manifest"),
     ):
         api.missing_parts(f"{address[0]}:{address[1]}", "x", "sha256:1")
+
+
+@contextmanager
+def dripping(first: bytes, drip: bytes, every_s: float) -> Iterator[tuple[str, int]]:
+    """A server that goes on to send a few bytes, for ever."""
+    server = socket.create_server(("127.0.0.1", 0))
+    stop = threading.Event()
+
+    def serve() -> None:
+        with suppress(OSError):
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(first)
+                while not stop.wait(every_s):
+                    connection.sendall(drip)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield server.getsockname()
+    finally:
+        stop.set()
+        server.close()
+        thread.join(5)
+
+
+def test_an_answer_that_drips_is_given_up_after_the_time_that_was_given() -> None:
+    start = time.monotonic()
+    with dripping(b"HTTP/1.0 200 OK\r\n\r\n", b"x", 0.05) as address, pytest.raises(TimeoutError, match="timed out"):
+        http_client.ask(address, "/", within=0.3)
+    assert time.monotonic() - start < 5
+
+
+def test_answers_without_bodies_that_drip_are_given_up_too() -> None:
+    start = time.monotonic()
+    with dripping(b"HTTP/1.1 200 OK\r\n", b"a: b\r\n", 0.05) as address, pytest.raises(TimeoutError, match="timed out"):
+        http_client.heads(address, ["/a"], within=0.3)
+    assert time.monotonic() - start < 5
+
+
+def test_an_answer_without_end_is_given_up_at_the_largest_size() -> None:
+    with (
+        dripping(b"HTTP/1.0 200 OK\r\n\r\n", b"x" * 65536, 0.001) as address,
+        pytest.raises(http_client.TooLargeError, match="more than 1000000 bytes"),
+    ):
+        http_client.ask(address, "/", max_bytes=1_000_000)
+
+
+def test_a_body_is_sent_with_its_length() -> None:
+    with answering(b"HTTP/1.1 201 Created\r\n\r\n") as (address, asked):
+        assert http_client.ask(address, "/x", method="PUT", body=b"abc").status == 201
+    assert asked[0].startswith(b"PUT /x HTTP/1.0\r\n")
+    assert asked[0].endswith(b"Content-Length: 3\r\n\r\nabc")
