@@ -21,8 +21,8 @@ from pipeline.host import engine
 from pipeline.host.containers import sweep
 from pipeline.lock import additions, alternatives, resolver
 from pipeline.smoke import probe
-from pipeline.smoke.containers import SMOKE, Box, BoxError, Yard
-from pipeline.smoke.smoke import USUAL, WITHIN
+from pipeline.smoke.containers import SMOKE_LABEL, ContainerError, ContainerFactory, ProbeContainer
+from pipeline.smoke.probe import TIMEOUT_S, USUAL_S
 
 MAX_LOADED_ARCHITECTURES = 8  # architectures that are loaded, besides the listing of all
 
@@ -112,36 +112,38 @@ def _worded(error: TandemError) -> str:
 
 def _asked(of: Side, architectures: Sequence[str], log: Log) -> RunningRegistry:
     with engine.session(error=HostError) as client:
-        for name in sweep(client, SMOKE):
+        for name in sweep(client, SMOKE_LABEL):
             log.line(f"removed {name}, left behind by a killed run")
         machine = str(client.info()["Architecture"])
         emulated = platforms.architecture_of(machine) != platforms.architecture_in(of.reading.platform)
-        yard = Yard(client, of.reference, of.reading.platform, emulated=emulated)
+        factory = ContainerFactory(client, of.reference, of.reading.platform, emulated=emulated)
         with step(log, f"asking the registry of vLLM {of.version}" + (" (emulated)" if emulated else "")):
-            return _in_box(yard, of, architectures, log)
+            return _in_container(factory, of, architectures, log)
 
 
-def _in_box(yard: Yard, of: Side, architectures: Sequence[str], log: Log) -> RunningRegistry:
+def _in_container(factory: ContainerFactory, of: Side, architectures: Sequence[str], log: Log) -> RunningRegistry:
     python = of.reading.python
     path = os.path.dirname(python.path) + ":" + (of.reading.env.get("PATH") or "/usr/local/bin:/usr/bin:/bin")  # noqa: PTH120  # the image's
     try:
-        with yard.box("advise", env={"PATH": path}) as box:
-            starts = box.run(["python3", "-c", ""], within=WITHIN[yard.emulated])
+        with factory.start("advise", env={"PATH": path}) as container:
+            starts = container.run(["python3", "-c", ""], timeout_s=TIMEOUT_S[factory.emulated])
             if starts.status != 0:
-                return RunningRegistry(error=f"its python3 does not run on this machine: {starts.text.strip()[-200:]}")
-            return _running(box, architectures, yard.emulated, log)
-    except BoxError as error:
+                return RunningRegistry(
+                    error=f"its python3 does not run on this machine: {starts.output.strip()[-200:]}"
+                )
+            return _running(container, architectures, factory.emulated, log)
+    except ContainerError as error:
         return RunningRegistry(error=str(error))
 
 
-def _running(box: Box, architectures: Sequence[str], emulated: bool, log: Log) -> RunningRegistry:
+def _running(container: ProbeContainer, architectures: Sequence[str], emulated: bool, log: Log) -> RunningRegistry:
     questions = ["models", *(f"registry:{name}" for name in architectures)]
     with ThreadPoolExecutor(1) as pool:
-        job = pool.submit(probe.ask, box, questions, within=WITHIN[emulated], log=log)
+        job = pool.submit(probe.ask_probe, container, questions, timeout_s=TIMEOUT_S[emulated], log=log)
         begun = time.monotonic()
         try:
             while not job.done():
-                log.progress("vLLM's registry", time.monotonic() - begun, USUAL[emulated], "s")
+                log.progress("vLLM's registry", time.monotonic() - begun, USUAL_S[emulated], "s")
                 time.sleep(0.2)
         except KeyboardInterrupt:
             procs.cancel()

@@ -1,163 +1,169 @@
-"""The machines that era checks work on: docker's own command line against each, and every container taken away again.
+"""The machines that era checks work on: docker's command line for each, and the removal of every container there.
 
-Containers here are not made by us but by a launcher's own words, so they have no name of ours; they are known by a
-label among the operator's arguments.
+A launcher's own commands make these containers, so that they do not have a name of ours. They have a label, which is
+among the operator's docker arguments.
 """
 
 import re
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from uuid import uuid4
 
+from pipeline.config.launcher_contract import CONTAINER_NAME
 from pipeline.core import procs
 from pipeline.core.errors import Cancelled, HostError, TandemError
 from pipeline.core.log import Log
 from pipeline.core.procs import ProgramError
+from pipeline.core.retry import AttemptError
+from pipeline.core.waiting import wait_until
 from pipeline.host.engine import LABEL
-from pipeline.smoke import era_commands
-from pipeline.smoke.containers import Said
-from pipeline.smoke.verdict import ending
+from pipeline.smoke.containers import CommandResult
+from pipeline.smoke.verdict import describe_exit, last_lines
 
-OURS = f"{LABEL}=eras"
-DAY = 86400
-CLEARING = 60
-# What `docker logs` says on its own account, and our own line about it.
-NOT_ITS = re.compile(r"^\$ .* logs --follow |^Error response from daemon: (No such container|can not get logs)")
+ERA_LABEL = f"{LABEL}=eras"
+DAY_S = 86400
+COMMAND_TIMEOUT_S = 300
+REMOVAL_TIMEOUT_S = 60
+# Messages of `docker logs` itself, and procs' own line about the command.
+NOT_OUTPUT = re.compile(r"^\$ .* logs --follow |^Error response from daemon: (No such container|can not get logs)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
-    """One machine: its name, `docker` with what leads to its engine, its address, the image as that engine has it."""
+class ClusterMachine:
+    """A machine that takes part in a cluster."""
 
     name: str
     docker: tuple[str, ...]
+    """The docker command, with the options that lead to the machine's engine."""
     address: str
+    """Its address on the cluster's network."""
     image: str
+    """The image as the machine's engine knows it."""
 
 
-class Fault(Exception):
-    """An era fails for this reason; `crashed`: the emulator did; `again`: fresh containers may do better."""
+class DockerHost:
+    """A machine's Docker engine, as a launcher uses it; the log has every docker command."""
 
-    def __init__(self, reason: str, *, crashed: bool = False, again: bool = False) -> None:
-        super().__init__(reason)
-        self.crashed = crashed
-        self.again = again
-
-
-class Station:
-    """An endpoint at work; every docker call goes to its log as it is made. `emulated`: an emulator runs the image."""
-
-    def __init__(self, endpoint: Endpoint, env: Mapping[str, str], log: Log, *, emulated: bool = False) -> None:
-        self.endpoint = endpoint
+    def __init__(self, machine: ClusterMachine, env: Mapping[str, str], log: Log, *, emulated: bool = False) -> None:
+        self.machine = machine
         self._emulated = emulated
         self._env = env
         self._log = log
         self._container = ""
-        self._words: tuple[str, ...] = ()
-        self._output = _Lines()
+        self._run_command: tuple[str, ...] = ()
+        self._output = _RecordingLog()
         self._follower: threading.Thread | None = None
 
-    def docker(self, words: Sequence[str], *, within: float = 300, quiet: bool = False, tidying: bool = False) -> Said:
-        """Run docker with these words; whatever docker says is no error, and kept from the log if `quiet`.
+    def docker(
+        self,
+        words: Sequence[str],
+        *,
+        timeout_s: float = COMMAND_TIMEOUT_S,
+        quiet: bool = False,
+        tidying: bool = False,
+    ) -> CommandResult:
+        """Runs docker with these words, whatever its exit status; `quiet` keeps it from the log.
 
-        Raises Cancelled (unless `tidying`), HostError.
+        Raises Cancelled (unless `tidying`), and HostError if docker itself cannot be run.
         """
-        lines = _Lines(self._log, f"{self.endpoint.name}: ")
-        argv = [*self.endpoint.docker, *words]
+        lines = _RecordingLog(self._log, f"{self.machine.name}: ")
+        argv = [*self.machine.docker, *words]
         try:
-            said = procs.run(
-                argv, log=lines, hears=procs.DOCKER, env=self._env, within=within, quiet=quiet, tidying=tidying
+            output = procs.run(
+                argv, log=lines, hears=procs.DOCKER, env=self._env, within=timeout_s, quiet=quiet, tidying=tidying
             )
         except ProgramError as error:
-            return Said(error.status, error.output, self._emulated)
+            return CommandResult(error.status, error.output, self._emulated)
         except (Cancelled, HostError):
             raise
         except TandemError as error:
-            return Said(None, str(error), self._emulated)
-        return Said(0, said, self._emulated)
+            return CommandResult(None, str(error), self._emulated)
+        return CommandResult(0, output, self._emulated)
 
-    def must(self, words: Sequence[str], what: str, *, within: float = 300) -> str:
-        """The output of docker with these words. Raises Fault, which begins with `what`, if it fails."""
-        said = self.docker(words, within=within)
-        if said.status != 0:
-            why = f"{last(said.text)} ({ending(said.status)})"
-            raise Fault(f"{self.endpoint.name}: {what}: {why}", crashed=said.crashed)
-        return said.text.strip()
+    def must(self, words: Sequence[str], failure: str, *, timeout_s: float = COMMAND_TIMEOUT_S) -> str:
+        """Returns the output of docker with these words. Raises AttemptError with `failure` unless its status is 0."""
+        result = self.docker(words, timeout_s=timeout_s)
+        if result.status != 0:
+            reason = f"{last_lines(result.output)} ({describe_exit(result.status)})"
+            raise AttemptError(f"{self.machine.name}: {failure}: {reason}", crashed=result.crashed)
+        return result.output.strip()
 
     def launch(self, words: Sequence[str]) -> None:
-        """`docker run` in the words of a launcher; what its container says is kept from then on. Raises Fault."""
-        self._words, self._output = tuple(words), _Lines()
-        said = self.docker(words)
-        if said.status != 0:
-            raise Fault(f"{self.endpoint.name}: the container does not start: {last(said.text)}")
-        self._container = said.text.strip().splitlines()[-1]
+        """Runs a launcher's `docker run`, and records its container's output from then on. Raises AttemptError."""
+        self._run_command, self._output = tuple(words), _RecordingLog()
+        result = self.docker(words)
+        if result.status != 0:
+            raise AttemptError(f"{self.machine.name}: the container does not start: {last_lines(result.output)}")
+        self._container = result.output.strip().splitlines()[-1]
         self._follower = threading.Thread(target=self._follow, args=(self._container, self._output), daemon=True)
         self._follower.start()
 
-    def _follow(self, container: str, output: "_Lines") -> None:
-        argv = [*self.endpoint.docker, "logs", "--follow", container]
+    def _follow(self, container: str, output: "_RecordingLog") -> None:
+        argv = [*self.machine.docker, "logs", "--follow", container]
         with suppress(TandemError):  # it ends with its container
-            procs.run(argv, log=output, hears=procs.DOCKER, env=self._env, within=DAY)
+            procs.run(argv, log=output, hears=procs.DOCKER, env=self._env, within=DAY_S)
 
     def output(self) -> str:
-        """What the container's first process has said, as `docker logs` shows it."""
-        return "\n".join(line for line in self._output.text().splitlines() if not NOT_ITS.search(line))
+        """Returns the output of the container's first process so far, as `docker logs` shows it."""
+        return "\n".join(line for line in self._output.text().splitlines() if not NOT_OUTPUT.search(line))
 
-    def alive(self) -> bool:
-        """Whether the container still runs."""
-        said = self.docker(["inspect", "--format", "{{.State.Running}}", self._container])
-        return said.status == 0 and said.text.strip() == "true"
+    def is_running(self) -> bool:
+        """Tells whether the container runs."""
+        result = self.docker(["inspect", "--format", "{{.State.Running}}", self._container])
+        return result.status == 0 and result.output.strip() == "true"
 
-    def last_words(self) -> str:
-        """What a container that has ended said; if it was gone too soon to be heard, what it says in front of us."""
+    def last_output(self) -> str:
+        """Returns the output of a container that has ended; runs it again if it ended before it could be heard."""
         if self._follower:
-            self._follower.join(CLEARING)
+            self._follower.join(REMOVAL_TIMEOUT_S)
         if not self.output():
-            words = [word for word in self._words if word != "-d"]
-            self._output.line(self.docker(words, within=CLEARING).text)
+            words = [word for word in self._run_command if word != "-d"]
+            self._output.line(self.docker(words, timeout_s=REMOVAL_TIMEOUT_S).output)
         return self.output()
 
     def clear(self) -> None:
-        """Remove every container that was started here, with its volumes; after an interruption too."""
-        deadline = time.monotonic() + CLEARING
-        while ids := self._ours():
-            self.docker(["rm", "--force", "--volumes", *ids], within=CLEARING, tidying=True)
-            if time.monotonic() > deadline:
-                break
-            time.sleep(0.2)  # one that ends removes itself, which cannot be hurried
+        """Removes every container that was started here, with its volumes, after an interruption too."""
+        # A container that has ended removes itself, which takes a moment.
+        wait_until(self._remove_ours, timeout_s=REMOVAL_TIMEOUT_S, interval_s=0.2, tidying=True)
         if self._follower:
-            self._follower.join(CLEARING)
+            self._follower.join(REMOVAL_TIMEOUT_S)
+
+    def _remove_ours(self) -> bool:
+        """Removes the containers with our label; tells whether there was none."""
+        ids = self._ours()
+        if ids:
+            self.docker(["rm", "--force", "--volumes", *ids], timeout_s=REMOVAL_TIMEOUT_S, tidying=True)
+        return not ids
 
     def _ours(self) -> list[str]:
-        """Containers with our label. Raises HostError."""
-        said = self.docker(["ps", "-aq", "--no-trunc", "--filter", f"label={OURS}"], tidying=True)
-        if said.status != 0:
-            raise HostError(f"{self.endpoint.name}: its Docker engine does not answer: {last(said.text)}")
-        return said.text.split()
+        """Returns the ids of the containers with our label. Raises HostError."""
+        result = self.docker(["ps", "-aq", "--no-trunc", "--filter", f"label={ERA_LABEL}"], tidying=True)
+        if result.status != 0:
+            raise HostError(f"{self.machine.name}: its Docker engine does not answer: {last_lines(result.output)}")
+        return result.output.split()
 
     def sweep(self) -> None:
-        """Remove what a killed run left behind; refuse to work beside a container that is somebody else's.
+        """Removes what a killed run left behind.
 
-        Raises HostError.
+        Raises HostError if the machine has a container of the launcher's name that is not ours.
         """
         if ids := self._ours():
             self.docker(["rm", "--force", "--volumes", *ids])
-            self._log.line(f"{self.endpoint.name}: removed {len(ids)} containers of an earlier run")
-        if volumes := self.docker(["volume", "ls", "-q", "--filter", f"label={OURS}"]).text.split():
+            self._log.line(f"{self.machine.name}: removed {len(ids)} containers of an earlier run")
+        if volumes := self.docker(["volume", "ls", "-q", "--filter", f"label={ERA_LABEL}"]).output.split():
             self.docker(["volume", "rm", "--force", *volumes])
-        other = self.docker(["ps", "-aq", "--filter", f"name=^/{era_commands.NAME}$"]).text.split()
-        if other:
+        others = self.docker(["ps", "-aq", "--filter", f"name=^/{CONTAINER_NAME}$"]).output.split()
+        if others:
             raise HostError(
-                f"{self.endpoint.name} has a container {era_commands.NAME} already, which no check started",
-                hint=f"stop that cluster, or `docker rm -f {other[0]}` there",
+                f"{self.machine.name} already has a container {CONTAINER_NAME}, which no check started",
+                hint=f"stop that cluster, or `docker rm -f {others[0]}` there",
             )
 
 
-class _Lines:
-    """A log that keeps its lines, and passes them on under a name."""
+class _RecordingLog:
+    """A log that keeps its lines; it also passes their first lines on, under a name."""
 
     def __init__(self, to: Log | None = None, name: str = "") -> None:
         self._lines: list[str] = []
@@ -171,18 +177,12 @@ class _Lines:
             self._to.line(self._name + first + (" …" if rest else ""))
 
     def progress(self, title: str, done: float, total: float | None, unit: str) -> None:
-        """None of docker's own."""
+        """Does nothing: docker's own progress is not shown."""
 
     def text(self) -> str:
         return "\n".join(list(self._lines))
 
 
-def unique(word: str) -> str:
-    """A word that nothing else says."""
-    return f"{word}-{uuid4().hex[:12]}"
-
-
-def last(output: str) -> str:
-    """The last words of an output, on one line."""
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    return " / ".join(lines[-3:])[-500:] or "no output"
+def unique_word(prefix: str) -> str:
+    """Returns a word that occurs nowhere else."""
+    return f"{prefix}-{uuid4().hex[:12]}"

@@ -1,316 +1,315 @@
 """Checks `era A` to `era D`: what launch-cluster.sh did at its four ages, done to an image on two machines.
 
-The very command lines of pipeline.smoke.era_commands, with docker's own program, until `ray status` shows both
-machines; and what each era does with a cluster that stands. Nobody's launcher starts Ray with a token, so a cluster is
-open unless the operator's own docker arguments bring one; the verdict says so.
+Each era runs the command lines of era_commands with docker's own program, until `ray status` shows both machines, and
+then what that era does with a running cluster. No launcher starts Ray with a token, so that a cluster is open unless
+the operator's own docker arguments bring one; the verdict says which it is.
 """
 
 import re
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
-from pipeline.config.launcher_contract import POINTS
+from pipeline.config.launcher_contract import CONTAINER_NAME, POINTS
 from pipeline.config.models import Image
-from pipeline.core import procs
-from pipeline.core.errors import Cancelled
 from pipeline.core.log import Log, announce, step
+from pipeline.core.retry import AttemptError
+from pipeline.core.waiting import wait_until
 from pipeline.smoke import era_commands
-from pipeline.smoke.era_commands import Terms
-from pipeline.smoke.era_machines import Endpoint, Fault, Station, last, unique
-from pipeline.smoke.era_setup import Field, prepared
-from pipeline.smoke.ray import ERRORS, TOO_SLOW, read_status
-from pipeline.smoke.smoke import Smoked, SmokeError, table
-from pipeline.smoke.verdict import Outcome, Verdict, crash_verdict, emulator_speaks, judge
+from pipeline.smoke.attempts import judge_attempts, try_repeatedly
+from pipeline.smoke.era_commands import LaunchParameters
+from pipeline.smoke.era_machines import ClusterMachine, DockerHost, unique_word
+from pipeline.smoke.era_setup import LaunchSetup, prepare_machines
+from pipeline.smoke.ray import ERROR_LOGS, STARTED, TOO_SLOW, TOO_SLOW_REASON, parse_status
+from pipeline.smoke.report import Smoked, conclude
+from pipeline.smoke.verdict import Verdict, last_lines, reports_crash, verdict_of
 
-ATTEMPTS = 3
-DIFFERS = ": launchers refuse"
+LAUNCHERS_REFUSE = ": launchers refuse"
 NODES = 2
-READY_WITHIN = {False: 60, True: 900}
+READY_TIMEOUT_S = {False: 60, True: 900}
 """Seconds until `ray status` shows what it should: 30 tries, 2 s apart, as launchers have it; and with an emulator."""
-EVERY = 2
-COMMAND_WITHIN = {False: 120, True: 900}
-POLL = {False: 1, True: 5}
+STATUS_INTERVAL_S = 2
+COMMAND_TIMEOUT_S = {False: 120, True: 900}
+COMMAND_INTERVAL_S = {False: 1, True: 5}
 MOD = "of-the-check"
 RUN_SH = """#!/bin/bash
 set -e
 printf 'mod in %s, node in %s\\n' "$PWD" "$WORKSPACE_DIR" > ran
 """
-OPEN = "open: Ray runs without a token, as launchers start it, so whoever reaches its port runs code there"
+OPEN = "open: Ray runs without a token, as launchers start it, so that whoever reaches its port runs code there"
 CLOSED = "closed by the token among the operator's docker arguments"
 PARSER = (
     "import sys; from vllm.entrypoints.openai import cli_args;"
     " cli_args.make_arg_parser(cli_args.FlexibleArgumentParser()).parse_args(sys.argv[2:]); print(sys.argv[1])"
 )
-"""The parser of `vllm serve` alone; it says its first argument if it takes the others."""
+"""The parser of `vllm serve` alone; it prints its first argument if it takes the others."""
 
 
-def run(
+def check_eras(
     reference: str,
     image_name: str,
     image: Image,
-    machines: Sequence[Endpoint],
-    environment: Mapping[str, str],
+    machines: Sequence[ClusterMachine],
+    env: Mapping[str, str],
     log: Log,
     *,
     points: Mapping[str, Sequence[str]] | None = None,
     arguments: Sequence[str] = (),
     substitutions: Sequence[str] = (),
 ) -> Smoked:
-    """Check an image, which two machines (the head first) have already, under the launcher of every era.
+    """Checks an image, which two machines (the head first) already have, under the launcher of every era.
 
-    `points` are what the check `launcher` found for each point of the contract (contract.by_point), to which one Id on
-    both machines is added. `environment` is laid over this process's for docker; `arguments` are the operator's own for
-    every `docker run`; `substitutions` say what the machines are not. Raises SmokeError once all eras have run,
-    HostError for machines that cannot take part or keep images in unlike stores, TandemError for one without the image,
-    Cancelled.
+    `points` are the faults that the check `launcher` found by point of the contract; one Id on both machines is added
+    to them. `env` is laid over this process's environment for docker; `arguments` are the operator's own for every
+    `docker run`; `substitutions` say in what the machines differ from real ones. Raises SmokeError once all eras have
+    run, HostError for machines that cannot take part or that keep images in different stores, TandemError for one
+    without the image, Cancelled.
     """
-    with prepared(machines, environment, image.workdir, arguments, substitutions, log) as field:
-        for substitution in field.substitutions:
+    with prepare_machines(machines, env, image.workdir, arguments, substitutions, log) as setup:
+        for substitution in setup.substitutions:
             announce(log, f"in another's place: {substitution}")
-        eras = [check(name, field, log) for name in ERAS]
-    verdicts = [*_points(points or {}, eras), *eras]
-    report = {
+        eras = [check_era(name, setup, log) for name in ERAS]
+    subject = {
         "image": image_name,
         "reference": reference,
         "platform": image.platform,
         "machines": [machine.name for machine in machines],
-        "substitutions": list(field.substitutions),
-        "checks": {verdict.check: verdict.as_json() for verdict in verdicts},
+        "substitutions": list(setup.substitutions),
     }
-    for line in table(verdicts):
-        announce(log, line)
-    bad = [verdict for verdict in verdicts if verdict.outcome is not Outcome.OK]
-    if bad:
-        lines = [f"  {v.check} ({v.outcome.value}): {detail}" for v in bad for detail in v.details]
-        names = ", ".join(verdict.check for verdict in bad)
-        crashed = all(verdict.outcome is Outcome.EMULATOR for verdict in bad)
-        raise SmokeError(
-            f"smoke:{image_name}:launcher: {names} of {len(verdicts)} did not pass\n" + "\n".join(lines),
-            report,
-            hint="the emulator crashed, which says nothing about the image: run it again" if crashed else "",
-        )
-    return Smoked(reference, report)
+    return conclude(f"smoke:{image_name}:launcher", subject, [*_judge_points(points or {}, eras), *eras], log)
 
 
-def _points(points: Mapping[str, Sequence[str]], eras: Sequence[Verdict]) -> Iterator[Verdict]:
-    """A verdict for each point of the contract; one Id on both machines is what era D has looked at."""
-    differs = [words for verdict in eras for words in verdict.details if DIFFERS in words]
+def _judge_points(points: Mapping[str, Sequence[str]], eras: Sequence[Verdict]) -> Iterator[Verdict]:
+    """Yields a verdict for each point of the contract; era D has compared the Ids of point 1."""
+    different_ids = [detail for verdict in eras for detail in verdict.details if LAUNCHERS_REFUSE in detail]
     for number, faults in points.items():
-        yield judge(f"point {number}", [*faults, *(differs if number == "1" else ())], POINTS[int(number)])
+        more = different_ids if number == "1" else ()
+        yield verdict_of(f"point {number}", [*faults, *more], POINTS[int(number)])
 
 
-def check(name: str, field: Field, log: Log) -> Verdict:
-    """The verdict on one of ERAS, after up to ATTEMPTS launches where the emulator crashed or Ray was too slow."""
-    fault = Fault("")
-    for attempt in range(1, ATTEMPTS + 1):
+def check_era(name: str, setup: LaunchSetup, log: Log) -> Verdict:
+    """Returns the verdict on one of ERAS; launches again if the emulator crashes or Ray is too slow."""
+
+    def attempt() -> str:
         try:
             with step(log, name):
-                found = ERAS[name](field, log)
-        except Fault as caught:
-            log.line(f"{name}: {caught} (attempt {attempt} of {ATTEMPTS})")
-            fault = caught
-            if not fault.again and not fault.crashed:
-                break
-        else:
-            return judge(name, [], f"{found}; {CLOSED if field.closed else OPEN}")
+                return f"{ERAS[name](setup, log)}; {CLOSED if setup.closed else OPEN}"
         finally:
-            for station in field.stations:
-                station.clear()
-    return crash_verdict(name, str(fault), ATTEMPTS) if fault.crashed else judge(name, [str(fault)], "")
+            for host in setup.hosts:
+                host.clear()
+
+    return judge_attempts(name, try_repeatedly(name, attempt, log))
 
 
-def _era_a(field: Field, log: Log) -> str:
-    _script_nodes(field, log, mods=False)
-    for station, terms in field.pairs():
-        _environment("A", station, terms)
-        _detached(field, station, terms)
-    _launch_script(field.head)
+def _era_a(setup: LaunchSetup, log: Log) -> str:
+    _start_script_nodes(setup, log, mods=False)
+    for host, parameters in setup.pairs():
+        _check_environment("A", host, parameters)
+        _check_detached_command(setup, host, parameters)
+    _check_launch_script(setup.head)
     return f"{NODES} nodes by {era_commands.SCRIPT}, whose ~/.bashrc later commands read"
 
 
-def _era_a_mods(field: Field, log: Log) -> str:
-    _script_nodes(field, log, mods=True)
-    for station, _ in field.pairs():
-        ran = station.must(era_commands.execute("A", f"cat {era_commands.MODS}/{MOD}/ran"), "the mod did not run")
-        expected = f"mod in {era_commands.MODS}/{MOD}, node in {field.workdir}"
-        if expected not in ran:
-            raise Fault(f"{station.endpoint.name}: the mod ran otherwise than {expected!r}: {last(ran)}")
+def _era_a_mods(setup: LaunchSetup, log: Log) -> str:
+    _start_script_nodes(setup, log, mods=True)
+    file = f"{era_commands.MODS_FOLDER}/{MOD}/ran"
+    for host, _ in setup.pairs():
+        output = host.must(era_commands.execute("A", f"cat {file}"), "the mod did not run")
+        expected = f"mod in {era_commands.MODS_FOLDER}/{MOD}, node in {setup.workdir}"
+        if expected not in output:
+            raise AttemptError(f"{host.machine.name}: the mod did not report {expected!r}: {last_lines(output)}")
     return f"{NODES} nodes, each after a mod was copied and run in it"
 
 
-def _era_b(field: Field, log: Log) -> str:
-    _ray_nodes("B", field, log)
+def _era_b(setup: LaunchSetup, log: Log) -> str:
+    _start_ray_nodes("B", setup, log)
     return f"{NODES} nodes by `ray start` in containers that sleep, under the image's own entrypoint"
 
 
-def _era_c(field: Field, log: Log) -> str:
-    _ray_nodes("C", field, log)
+def _era_c(setup: LaunchSetup, log: Log) -> str:
+    _start_ray_nodes("C", setup, log)
     return f"{NODES} nodes by `ray start`, with the entrypoint cleared"
 
 
-def _era_d(field: Field, log: Log) -> str:
-    ids = [s.must(era_commands.identity(t.image), "no image").splitlines()[-1] for s, t in field.pairs()]
+def _era_d(setup: LaunchSetup, log: Log) -> str:
+    commands = [(host, era_commands.image_id(parameters.image)) for host, parameters in setup.pairs()]
+    ids = [host.must(command, "no image").splitlines()[-1] for host, command in commands]
     if len(set(ids)) > 1:
-        names = [station.endpoint.name for station in field.stations]
-        raise Fault(f"{names[0]} has the image as {ids[0]}, {names[1]} as {ids[1]}{DIFFERS}; pull one digest")
-    _ray_nodes("D", field, log)
-    for station, terms in field.pairs():
-        _without_ray(field, station, terms)
+        names = [host.machine.name for host in setup.hosts]
+        message = f"{names[0]} has the image as {ids[0]}, {names[1]} as {ids[1]}{LAUNCHERS_REFUSE}; pull one digest"
+        raise AttemptError(message)
+    _start_ray_nodes("D", setup, log)
+    for host, parameters in setup.pairs():
+        _check_without_ray(setup, host, parameters)
     return f"one Id ({ids[0][:19]}) on both, {NODES} nodes by `ray start`, and without Ray vllm takes its options"
 
 
-ERAS: dict[str, Callable[[Field, Log], str]] = {
+ERAS: dict[str, Callable[[LaunchSetup, Log], str]] = {
     "era A": _era_a,
     "era A, mods": _era_a_mods,
     "era B": _era_b,
     "era C": _era_c,
     "era D": _era_d,
 }
+"""What each era does, by the name of its check; each returns a summary or raises AttemptError."""
 
 
-def _script_nodes(field: Field, log: Log, *, mods: bool) -> None:
-    """Start both machines as era A does. Raises Fault."""
-    for number, (station, terms) in enumerate(field.pairs()):
-        if number and field.emulated:
-            _wait_for(field, 1, log)
-        station.launch(era_commands.run("A", terms, mods=mods))
-        if mods and field.emulated:
-            _mod(station)
-    if mods and not field.emulated:
-        for station in field.stations:
-            _mod(station)
-    _wait_for(field, NODES, log)
+def _start_script_nodes(setup: LaunchSetup, log: Log, *, mods: bool) -> None:
+    """Starts both machines as era A does. Raises AttemptError."""
+    for number, (host, parameters) in enumerate(setup.pairs()):
+        if number and setup.emulated:
+            _wait_for_nodes(setup, 1, log)
+        host.launch(era_commands.docker_run("A", parameters, mods=mods))
+        if mods and setup.emulated:
+            _apply_mod(host)
+    if mods and not setup.emulated:
+        for host in setup.hosts:
+            _apply_mod(host)
+    _wait_for_nodes(setup, NODES, log)
 
 
-def _mod(station: Station) -> None:
+def _apply_mod(host: DockerHost) -> None:
     with tempfile.TemporaryDirectory(prefix="tandem-mod-") as folder:
         script = Path(folder) / "run.sh"
         script.write_text(RUN_SH, encoding="utf-8")
-        for words in era_commands.mod(folder, MOD):
-            station.must(words, f"the mod cannot be applied (docker {words[0]})")
+        for words in era_commands.apply_mod(folder, MOD):
+            host.must(words, f"the mod cannot be applied (docker {words[0]})")
 
 
-def _ray_nodes(era: str, field: Field, log: Log) -> None:
-    """Start both machines as eras B to D do, and look at the environment that they have given. Raises Fault."""
-    for station, terms in field.pairs():
-        station.launch(era_commands.run(era, terms))
+def _start_ray_nodes(era: str, setup: LaunchSetup, log: Log) -> None:
+    """Starts both machines as eras B to D do, and checks the environment of their commands. Raises AttemptError."""
+    for host, parameters in setup.pairs():
+        host.launch(era_commands.docker_run(era, parameters))
         if era in "CD":
-            station.must(era_commands.workspace(), "mkdir -p /workspace")
-    for number, (station, terms) in enumerate(field.pairs(), 1):
-        station.must(era_commands.ray(terms), "`ray start` does not start")
-        _wait_for(field, number, log)
-        _environment(era, station, terms)
-    if "Ray runtime started" not in field.head.output():
-        raise Fault(
-            f"{field.head.endpoint.name}: what `ray start` says to /proc/1/fd/1 is not in `docker logs`:"
-            f" {last(field.head.output())}"
+            host.must(era_commands.make_workspace(), "mkdir -p /workspace")
+    for number, (host, parameters) in enumerate(setup.pairs(), 1):
+        host.must(era_commands.start_ray(parameters), "`ray start` does not start")
+        _wait_for_nodes(setup, number, log)
+        _check_environment(era, host, parameters)
+    output = setup.head.output()
+    if STARTED not in output:
+        raise AttemptError(
+            f"{setup.head.machine.name}: the output of `ray start` to /proc/1/fd/1 is not in `docker logs`:"
+            f" {last_lines(output)}"
         )
 
 
-def _wait_for(field: Field, nodes: int, log: Log) -> None:
-    """Ask `ray status` on the head until it shows that many machines. Raises Fault, Cancelled."""
-    deadline = time.monotonic() + READY_WITHIN[field.emulated]
-    while True:
-        said = field.head.docker(era_commands.status(), within=COMMAND_WITHIN[field.emulated], quiet=True)
-        seen = read_status(said.text)[0] if said.status == 0 else 0
-        if seen >= nodes:
-            log.line(f"`ray status`: {seen} nodes")
-            return
-        late = time.monotonic() > deadline
-        for station, _ in zip(field.stations, range(nodes), strict=False):
-            _look_after(station, late=late, waited=f"`ray status` shows {seen} of {nodes} nodes")
-        if procs.cancelled():
-            raise Cancelled("interrupted")
-        time.sleep(EVERY)
+def _wait_for_nodes(setup: LaunchSetup, nodes: int, log: Log) -> None:
+    """Asks `ray status` on the head until it shows that many machines. Raises AttemptError, Cancelled."""
+    shown = 0
+
+    def is_ready() -> bool:
+        nonlocal shown
+        timeout_s = COMMAND_TIMEOUT_S[setup.emulated]
+        result = setup.head.docker(era_commands.ray_status(), timeout_s=timeout_s, quiet=True)
+        shown = parse_status(result.output)[0] if result.status == 0 else 0
+        if shown < nodes:
+            for host in setup.hosts[:nodes]:
+                if ended := _ended(host):
+                    raise _failure(host, ended)
+        return shown >= nodes
+
+    timeout_s = READY_TIMEOUT_S[setup.emulated]
+    if not wait_until(is_ready, timeout_s=timeout_s, interval_s=STATUS_INTERVAL_S):
+        raise _failure(setup.hosts[0], f"`ray status` shows {shown} of {nodes} nodes")
+    log.line(f"`ray status`: {shown} nodes")
 
 
-def _look_after(station: Station, *, late: bool, waited: str) -> None:
-    """Raise Fault if a machine's container has ended, Ray in it has, or it is too late."""
-    alive = station.alive()
-    if alive and not late and not _ray_ended(station):
-        return
-    name, output = station.endpoint.name, station.output() if alive else station.last_words()
-    errors = station.docker(["exec", era_commands.NAME, "bash", "-c", ERRORS], quiet=True).text if alive else ""
+def _ended(host: DockerHost) -> str:
+    """Returns that a machine's container, or Ray in it, has ended; empty if both run."""
+    if not host.is_running():
+        return "the container has ended"
+    return "`ray start` has ended" if _ray_has_ended(host) else ""
+
+
+def _failure(host: DockerHost, event: str) -> AttemptError:
+    """Returns the failure of a launch, with the cause that the machine's output shows."""
+    running = host.is_running()
+    output = host.output() if running else host.last_output()
+    command = ["exec", CONTAINER_NAME, "bash", "-c", ERROR_LOGS]
+    errors = host.docker(command, quiet=True).output if running else ""
     slow = TOO_SLOW.search(output + errors) is not None
-    crashed = not slow and emulator_speaks(output + errors)
-    why = "Ray gives its raylet 30 s to start, and it took longer" if slow else _mismatch(output) or last(output)
-    ended = waited if late else "`ray start` has ended" if alive else "the container has ended"
-    raise Fault(f"{name}: {ended}: {why}", crashed=crashed, again=slow)
+    crashed = not slow and reports_crash(output + errors)
+    reason = TOO_SLOW_REASON if slow else _version_mismatch(output) or last_lines(output)
+    return AttemptError(f"{host.machine.name}: {event}: {reason}", crashed=crashed, again=slow)
 
 
-def _mismatch(output: str) -> str:
-    """What Ray says where a node's Ray or Python is not the cluster's, on one line; empty if that is not it."""
+def _version_mismatch(output: str) -> str:
+    """Returns Ray's complaint about a node with another Ray or Python on one line; empty if there is none."""
     if "Version mismatch" not in output:
         return ""
-    said = re.findall(r"^\s*(Ray|Python): (\S+)", output.partition("Version mismatch")[2], re.MULTILINE)
-    cluster, node = (" and ".join(f"{what} {version}" for what, version in said[at : at + 2]) for at in (0, 2))
+    versions = re.findall(r"^\s*(Ray|Python): (\S+)", output.partition("Version mismatch")[2], re.MULTILINE)
+    cluster, node = (
+        " and ".join(f"{name} {version}" for name, version in versions[start : start + 2]) for start in (0, 2)
+    )
     return f"Version mismatch: the cluster has {cluster}, this node {node}: run one image, by digest, on both"
 
 
-def _ray_ended(station: Station) -> bool:
-    """Whether a container that only sleeps has no `ray start` any more; that of era A ends with it."""
-    processes = station.docker(["top", era_commands.NAME, "-eo", "pid,args"], quiet=True)
-    return processes.status == 0 and "sleep infinity" in processes.text and "ray start" not in processes.text
+def _ray_has_ended(host: DockerHost) -> bool:
+    """Tells whether a container that only sleeps has no `ray start` any more; a container of era A ends with it."""
+    processes = host.docker(["top", CONTAINER_NAME, "-eo", "pid,args"], quiet=True)
+    return processes.status == 0 and "sleep infinity" in processes.output and "ray start" not in processes.output
 
 
-def _environment(era: str, station: Station, terms: Terms) -> None:
-    """Whether a command that is executed sees what the era gives it. Raises Fault."""
-    expected = era_commands.environment(terms)
+def _check_environment(era: str, host: DockerHost, parameters: LaunchParameters) -> None:
+    """Raises AttemptError if an executed command does not see a variable that the era sets."""
+    expected = era_commands.environment(parameters)
     if era == "D":
         expected["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
-    said = station.must(era_commands.execute(era, "export -p"), "no command can be executed")
+    output = host.must(era_commands.execute(era, "export -p"), "no command can be executed")
     for name, value in expected.items():
-        if f'{name}="{value}"' not in said:
-            raise Fault(f"{station.endpoint.name}: a command that is executed does not see {name}={value}")
+        if f'{name}="{value}"' not in output:
+            raise AttemptError(f"{host.machine.name}: an executed command does not see {name}={value}")
 
 
-def _detached(field: Field, station: Station, terms: Terms) -> None:
-    """Whether a detached command of era A sees the environment, and its output is in `docker logs`. Raises Fault."""
-    mark = unique("detached")
-    station.must(era_commands.execute_detached("A", f"echo {mark} $VLLM_HOST_IP"), "no command can be detached")
-    what = f"{station.endpoint.name}: the output of a detached command that says VLLM_HOST_IP={terms.own}"
-    _until(lambda: f"{mark} {terms.own}" in station.output(), field, what)
+def _check_detached_command(setup: LaunchSetup, host: DockerHost, parameters: LaunchParameters) -> None:
+    """Raises AttemptError unless a detached command of era A sees VLLM_HOST_IP, with its output in `docker logs`."""
+    word = unique_word("detached")
+    command = era_commands.execute_detached("A", f"echo {word} $VLLM_HOST_IP")
+    host.must(command, "no command can be detached")
+    expected = f"{word} {parameters.own}"
+    what = f"{host.machine.name}: the output of a detached command that prints VLLM_HOST_IP={parameters.own}"
+    _wait_for(lambda: expected in host.output(), setup, what)
 
 
-def _until(there: Callable[[], bool], field: Field, what: str) -> None:
-    deadline = time.monotonic() + COMMAND_WITHIN[field.emulated]
-    while not there():
-        if procs.cancelled():
-            raise Cancelled("interrupted")
-        if time.monotonic() > deadline:
-            raise Fault(f"{what} does not come")
-        time.sleep(POLL[field.emulated])
+def _wait_for(ready: Callable[[], bool], setup: LaunchSetup, what: str) -> None:
+    """Waits until it is ready. Raises AttemptError, Cancelled."""
+    timeout_s, interval_s = COMMAND_TIMEOUT_S[setup.emulated], COMMAND_INTERVAL_S[setup.emulated]
+    if not wait_until(ready, timeout_s=timeout_s, interval_s=interval_s):
+        raise AttemptError(f"{what} does not come")
 
 
-def _launch_script(head: Station) -> None:
-    mark = unique("script")
+def _check_launch_script(head: DockerHost) -> None:
+    word = unique_word("script")
     with tempfile.TemporaryDirectory(prefix="tandem-script-") as folder:
         file = Path(folder) / "exec-script.sh"
-        file.write_text(f'#!/bin/bash\necho "{mark} $VLLM_HOST_IP"\n', encoding="utf-8")
-        for words in era_commands.launch_script(str(file)):
+        file.write_text(f'#!/bin/bash\necho "{word} $VLLM_HOST_IP"\n', encoding="utf-8")
+        for words in era_commands.copy_launch_script(str(file)):
             head.must(words, "the launch script cannot be copied")
-    said = head.must(era_commands.execute("A", "/workspace/exec-script.sh"), "the launch script does not run")
-    if f"{mark} {head.endpoint.address}" not in said:
-        raise Fault(f"{head.endpoint.name}: the launch script does not see VLLM_HOST_IP: {last(said)}")
+    output = head.must(era_commands.execute("A", "/workspace/exec-script.sh"), "the launch script does not run")
+    if f"{word} {head.machine.address}" not in output:
+        reason = f"the launch script does not see VLLM_HOST_IP: {last_lines(output)}"
+        raise AttemptError(f"{head.machine.name}: {reason}")
 
 
-def _without_ray(field: Field, station: Station, terms: Terms) -> None:
-    """Whether vLLM's parser takes what launchers append where Ray is not asked for; run as the head's command is."""
-    mark, name = unique("parsed"), station.endpoint.name
-    command = ["python3", "-c", PARSER, mark, "model", *era_commands.without_ray(terms)]
-    station.must(era_commands.headless(command), "no command can be detached")
+def _check_without_ray(setup: LaunchSetup, host: DockerHost, parameters: LaunchParameters) -> None:
+    """Raises AttemptError unless vLLM's parser takes what launchers append if Ray is not wanted."""
+    word, name = unique_word("parsed"), host.machine.name
+    options = era_commands.options_without_ray(parameters)
+    command = era_commands.run_detached(["python3", "-c", PARSER, word, "model", *options])
+    host.must(command, "no command can be detached")
     status: list[str] = []
-
-    def over() -> bool:
-        said = station.docker(era_commands.ended())
-        status[:] = said.text.split() if said.status == 0 else []
-        return bool(status)
-
-    _until(over, field, f"{name}: the exit status of a detached command")
+    what = f"{name}: the exit status of a detached command"
+    _wait_for(partial(_has_exit_status, host, status), setup, what)
     if status != ["0"]:
-        raise Fault(
-            f"{name}: `vllm serve` does not take {' '.join(era_commands.without_ray(terms))}: {last(station.output())}"
-        )
-    _until(lambda: mark in station.output(), field, f"{name}: the output of a detached command")
+        reason = f"`vllm serve` does not take {' '.join(options)}: {last_lines(host.output())}"
+        raise AttemptError(f"{name}: {reason}")
+    _wait_for(lambda: word in host.output(), setup, f"{name}: the output of a detached command")
+
+
+def _has_exit_status(host: DockerHost, status: list[str]) -> bool:
+    """Puts the exit status of the detached command into `status`, and tells whether there is one."""
+    result = host.docker(era_commands.read_exit_status())
+    status[:] = result.output.split() if result.status == 0 else []
+    return bool(status)

@@ -1,12 +1,11 @@
-"""Check `launcher`: whether an unmodified launch-cluster.sh of any era can drive an image.
+"""Check `launcher`: an unmodified launch-cluster.sh of any era can drive the image.
 
-docs/launcher-contract.md 2.6 has the points that are checked.
+The points that are checked are in docs/launcher-contract.md 2.6.
 """
 
 import posixpath
 import shlex
-import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from pipeline.config.launcher_contract import (
@@ -19,17 +18,27 @@ from pipeline.config.launcher_contract import (
     by_point,
     is_node_specific,
 )
+from pipeline.core.log import Log
+from pipeline.core.waiting import wait_until
+from pipeline.smoke.check import Check, Expectations
 from pipeline.smoke.consistency import REQUIREMENTS
-from pipeline.smoke.containers import INSIDE, Box, BoxError, EngineFailed, Said, Yard
+from pipeline.smoke.containers import (
+    PROBE_FOLDER,
+    CommandResult,
+    ContainerError,
+    ContainerFactory,
+    EngineError,
+    ProbeContainer,
+)
 from pipeline.smoke.node_script import script_faults
-from pipeline.smoke.probe import ATTEMPTS, Answer, crashed
-from pipeline.smoke.python import installed
-from pipeline.smoke.verdict import Verdict, crash_verdict, ending, judge
+from pipeline.smoke.probe import ATTEMPTS, Answers, ProbeAnswer, judge_crashes
+from pipeline.smoke.verdict import Verdict, crash_verdict, describe_exit, verdict_of
+from pipeline.smoke.versions import VERSIONS, installed_version
 
 NAME = "launcher"
 MARK = "@@fact "
-WITHIN = 300
-ENTRYPOINT_WITHIN = 60
+FACTS_TIMEOUT_S = 300
+ENTRYPOINT_TIMEOUT_S = 60
 RDMA = "rdma"
 WAIVED = ("earlyoom", "git", "curl", "patch")
 """The tools that smoke.without may name."""
@@ -40,106 +49,137 @@ QUESTIONS = (
     "ray-options",
     "dashboard",
 )
-OF_TOOL = {**dict.fromkeys(("ray", "vllm", "python3", "git"), 6), "curl": 8, "patch": 8, "earlyoom": 9}
-"""The points of the contract that ask for programs; all others are of the third."""
-WRITABLE = {"/root": 3, "/tmp": 3, WORKSPACE: 5}
+DESCRIPTION, ENTRYPOINT, SHELL_FACTS = "image-description", "entrypoint", "shell-facts"
 TOOLS = ("ray", "vllm", "python3", "git", "curl", "patch", "earlyoom")
+TOOL_POINTS = {**dict.fromkeys(("ray", "vllm", "python3", "git"), 6), "curl": 8, "patch": 8, "earlyoom": 9}
+"""The points of the contract that ask for programs; the others belong to point 3."""
+FOLDER_POINTS = {"/root": 3, "/tmp": 3, WORKSPACE: 5}
+"""The points of the contract that ask for folders; the others belong to point 4."""
 
 
-def inspect_faults(about: Mapping[str, Any], platform: str) -> list[PointFailure]:
-    """What the image's own description shows; `about` is the engine's."""
-    config = about["Config"] or {}
-    is_platform = f"{about['Os']}/{about['Architecture']}"
-    faults = []
-    if is_platform != platform:
-        faults.append((1, f"the image is for {is_platform}, but image.yaml says {platform}"))
-    if (config.get("User") or "") not in ROOT_USERS:
-        faults.append((3, f"USER is {config['User']}: launchers write /root/.bashrc, so it must be root"))
-    for entry in config.get("Env") or []:
-        name = entry.partition("=")[0]
-        if is_node_specific(name):
-            faults.append((10, f"{entry!r} is baked into ENV: it differs from node to node, and the launcher sets it"))
-    return faults
+def describe_image(factory: ContainerFactory, _log: Log) -> ProbeAnswer:
+    """Answers with the engine's description of the image."""
+    return ProbeAnswer(factory.description())
 
 
-def entrypoint_faults(yard: Yard, about: Mapping[str, Any]) -> list[PointFailure]:
-    """Whether an ENTRYPOINT hands over to the command it is given; the launcher of the first eras keeps it."""
-    entrypoint = (about["Config"] or {}).get("Entrypoint") or []
+def try_entrypoint(factory: ContainerFactory, _log: Log) -> ProbeAnswer:
+    """Answers with the faults of the image's ENTRYPOINT: launchers of the first eras keep it."""
+    entrypoint = (factory.description()["Config"] or {}).get("Entrypoint") or []
     if not entrypoint or entrypoint == [""]:
-        return []
-    said = f"ENTRYPOINT {shlex.join(entrypoint)}"
+        return ProbeAnswer([])
+    words = f"ENTRYPOINT {shlex.join(entrypoint)}"
     remedy = 'have none, or one that ends in exec "$@"'
     try:
-        with yard.box("entrypoint", entrypoint=True) as box:
-            runs = _first_process(box)
-    except EngineFailed as error:
-        return [(2, f"{said} cannot be tried: {error}")]
-    except BoxError as error:
-        return [(2, f"{said}: {error}; {remedy}")]
-    return [(2, f"{said} ignores the command it is given: `sleep infinity` {runs}; {remedy}")] if runs else []
+        with factory.start("entrypoint", entrypoint=True) as container:
+            became = _first_process(container)
+    except EngineError as error:
+        return ProbeAnswer([f"{words} cannot be tried: {error}"])
+    except ContainerError as error:
+        return ProbeAnswer([f"{words}: {error}; {remedy}"])
+    fault = f"{words} ignores the command it is given: `sleep infinity` {became}; {remedy}"
+    return ProbeAnswer([fault] if became else [])
 
 
-def _first_process(box: Box) -> str:
-    """What `sleep infinity` became instead of the container's first process; empty if it is that."""
-    deadline = time.monotonic() + ENTRYPOINT_WITHIN
-    runs = ""
-    while time.monotonic() < deadline:
-        box.container.reload()
-        state = box.container.attrs["State"]
+def _first_process(container: ProbeContainer) -> str:
+    """Returns what `sleep infinity` became instead of the container's first process; empty if it is that."""
+    became = ""
+
+    def is_known() -> bool:
+        nonlocal became
+        container.container.reload()
+        state = container.container.attrs["State"]
         if not state["Running"]:
-            last = " / ".join(box.output().strip().splitlines()[-2:])
-            return f"ended with {ending(state['ExitCode'])} ({last})"
-        top = box.top("pid,comm,args")
-        name, runs = next(((name, args) for pid, name, args in top if int(pid) == state["Pid"]), ("", ""))
+            last = " / ".join(container.output().strip().splitlines()[-2:])
+            became = f"ended with {describe_exit(state['ExitCode'])} ({last})"
+            return True
+        top = container.top("pid,comm,args")
+        name, args = next(((name, args) for pid, name, args in top if int(pid) == state["Pid"]), ("", ""))
         # By the kernel's name too: a shell that was given the command shows it at the end of its own.
-        if name == "sleep" and runs.endswith("sleep infinity"):
-            return ""
-        time.sleep(0.5)
-    return f"became `{runs}`"
+        became = "" if name == "sleep" and args.endswith("sleep infinity") else f"became `{args}`"
+        return not became
+
+    wait_until(is_known, timeout_s=ENTRYPOINT_TIMEOUT_S, interval_s=0.5)
+    return became
 
 
-def collect(box: Box) -> tuple[dict[str, str], Said]:
-    """The facts of the shell probe, asked again if the emulator crashes; and what it said last."""
-    said = Said(None, "")
+def collect_facts(factory: ContainerFactory, _log: Log) -> ProbeAnswer:
+    """Answers with the facts of the shell probe and how it ended; runs it again if the emulator crashes."""
+    with factory.start("launcher") as container:
+        return run_shell_probe(container)
+
+
+def run_shell_probe(container: ProbeContainer) -> ProbeAnswer:
+    """Answers with the facts of probes/launcher_facts.sh by name, and its CommandResult."""
+    result = CommandResult(None, "")
     for _ in range(ATTEMPTS):
-        said = box.run(["bash", f"{INSIDE}/launcher_facts.sh"], within=WITHIN)
-        if not said.crashed:
+        result = container.run(["bash", f"{PROBE_FOLDER}/launcher_facts.sh"], timeout_s=FACTS_TIMEOUT_S)
+        if not result.crashed:
             break
-    pairs = [line.removeprefix(MARK).split("=", 1) for line in said.text.splitlines() if line.startswith(MARK)]
-    return dict(pairs), said
+    pairs = [line.removeprefix(MARK).split("=", 1) for line in result.output.splitlines() if line.startswith(MARK)]
+    return ProbeAnswer((dict(pairs), result), crashed=result.crashed)
 
 
-def verdict(
-    facts: Mapping[str, str],
-    said: Said,
-    answers: Mapping[str, Answer],
-    earlier: Sequence[PointFailure],
-    workdir: str,
-    without: Collection[str] = (),
-) -> Verdict:
-    """The verdict; `earlier` are the faults seen from outside, `without` what image.yaml does without."""
-    if said.crashed:
+def judge(expected: Expectations, answers: Answers) -> Verdict:
+    """Names every point of the launcher contract that the image fails."""
+    shell = answers[SHELL_FACTS]
+    if shell.crashed:
         return crash_verdict(NAME, "launcher_facts.sh", ATTEMPTS)
-    if verdict := crashed(NAME, answers, QUESTIONS):
-        return verdict
-    faults: list[PointFailure] = [*earlier]
+    if crash := judge_crashes(NAME, answers, QUESTIONS):
+        return crash
+    if shell.error:
+        return verdict_of(NAME, [shell.error], "")
+    facts, result = shell.value
+    image = expected.image
+    failures = [
+        *_description_faults(answers[DESCRIPTION].value, image.platform),
+        *((2, words) for words in answers[ENTRYPOINT].value),
+        *_shell_faults(facts, result, answers, expected),
+        *_answer_faults(answers, image.smoke.without),
+    ]
+    summary = "an unmodified launch-cluster.sh of any era can drive it"
+    if image.smoke.without:
+        summary += f", without {', '.join(image.smoke.without)}"
+    return verdict_of(NAME, [words for _, words in failures], summary, by_point(failures))
+
+
+CHECK = Check(
+    name=NAME,
+    judge=judge,
+    asked=lambda image: image.smoke.launcher,
+    questions=lambda _image: (*QUESTIONS, VERSIONS, REQUIREMENTS),
+    experiments={DESCRIPTION: describe_image, ENTRYPOINT: try_entrypoint, SHELL_FACTS: collect_facts},
+)
+
+
+def _description_faults(description: Mapping[str, Any], platform: str) -> Iterator[PointFailure]:
+    """Yields what the engine's description of the image shows."""
+    config = description["Config"] or {}
+    is_platform = f"{description['Os']}/{description['Architecture']}"
+    if is_platform != platform:
+        yield 1, f"the image is for {is_platform}, but image.yaml says {platform}"
+    if (config.get("User") or "") not in ROOT_USERS:
+        yield 3, f"USER is {config['User']}: launchers write /root/.bashrc, so it must be root"
+    for entry in config.get("Env") or []:
+        if is_node_specific(entry.partition("=")[0]):
+            yield 10, f"{entry!r} is baked into ENV: it differs from node to node, and the launcher sets it"
+
+
+def _shell_faults(
+    facts: Mapping[str, str], result: CommandResult, answers: Answers, expected: Expectations
+) -> Iterator[PointFailure]:
+    """Yields what the facts of the shell probe show, beside answers of the Python probe."""
     if "uid" not in facts:
-        faults.append((3, f"bash does not run in the image: {said.text.strip()[-300:] or ending(said.status)}"))
-    else:
-        faults += [
-            *_user_faults(facts, workdir),
-            *_tool_faults(facts, without),
-            *_path_faults(facts, answers["import:vllm"]),
-        ]
-        asked = answers.get(REQUIREMENTS, Answer()).value or {"python": ""}
-        faults += _ray_faults(facts, installed(answers, "ray"), asked["python"])
-        faults += [(4, words) for words in script_faults(facts)]
-        if said.status != 0:
-            faults.append((3, f"the shell probe ended with {ending(said.status)}: {said.text.strip()[-300:]}"))
-    faults += _answer_faults(answers, without)
-    found = "an unmodified launch-cluster.sh of any era can drive it"
-    words = [words for _, words in faults]
-    return judge(NAME, words, f"{found}, without {', '.join(without)}" if without else found, by_point(faults))
+        yield 3, f"bash does not run in the image: {result.output.strip()[-300:] or describe_exit(result.status)}"
+        return
+    yield from _user_faults(facts, expected.image.workdir)
+    yield from _tool_faults(facts, expected.image.smoke.without)
+    yield from _path_faults(facts, answers["import:vllm"])
+    python = (answers[REQUIREMENTS].value or {"python": ""})["python"]
+    yield from _ray_faults(facts, installed_version(answers, "ray"), python)
+    for words in script_faults(facts):
+        yield 4, words
+    if result.status != 0:
+        yield 3, f"the shell probe ended with {describe_exit(result.status)}: {result.output.strip()[-300:]}"
 
 
 def _user_faults(facts: Mapping[str, str], workdir: str) -> Iterator[PointFailure]:
@@ -152,7 +192,7 @@ def _user_faults(facts: Mapping[str, str], workdir: str) -> Iterator[PointFailur
     folders = [name.removeprefix("writable:") for name, value in facts.items() if name.startswith("writable:")]
     for folder in folders:
         if facts[f"writable:{folder}"] != "yes":
-            yield WRITABLE.get(folder, 4), f"{folder} is missing or cannot be written to"
+            yield FOLDER_POINTS.get(folder, 4), f"{folder} is missing or cannot be written to"
 
 
 def _tool_faults(facts: Mapping[str, str], without: Collection[str]) -> Iterator[PointFailure]:
@@ -160,7 +200,7 @@ def _tool_faults(facts: Mapping[str, str], without: Collection[str]) -> Iterator
         if not facts.get(f"tool:{tool}") and tool not in without:
             remedy = f", or say smoke: {{without: [{tool}]}}" if tool in WAIVED else ""
             words = f"{tool} is not on the PATH of `docker exec … bash -c`: add it, or its folder to PATH in env:"
-            yield OF_TOOL.get(tool, 3), words + remedy
+            yield TOOL_POINTS.get(tool, 3), words + remedy
     if not facts.get("tool:uv") and not facts.get("tool:pip") and "uv" not in without:
         yield 8, "neither uv nor pip is on PATH: mods of the launcher install packages with one of them: require uv"
     for tool in ("ray", "vllm"):
@@ -171,27 +211,27 @@ def _tool_faults(facts: Mapping[str, str], without: Collection[str]) -> Iterator
 
 
 def _ray_faults(facts: Mapping[str, str], imported: str, python: str) -> Iterator[PointFailure]:
-    """A `ray` on PATH that is not the Ray that Python imports; facts name them in the order of PATH."""
-    rays = {name.removeprefix("ray:"): said.split("/", 1) for name, said in facts.items() if name.startswith("ray:")}
+    """Yields a fault if the first `ray` on PATH is not the Ray that Python imports."""
+    # In the order of PATH; each fact is VERSION/PYTHON.
+    rays = {name.removeprefix("ray:"): fact.split("/", 1) for name, fact in facts.items() if name.startswith("ray:")}
     first, (version, under) = next(iter(rays.items()), ("", ("", "")))
     if imported and ((version and version != imported) or (under and under != python)):
         known = [
-            f"{path} ({' under Python '.join(filter(None, said)) or 'version unknown'})" for path, said in rays.items()
+            f"{path} ({' under Python '.join(filter(None, parts)) or 'version unknown'})"
+            for path, parts in rays.items()
         ]
         words = (
             f"{len(rays)} `ray` on PATH, {', '.join(known)}: {first} comes first, but Python {python} imports Ray"
             f" {imported}, and a cluster of one is not joined by the other (`Version mismatch`): put the folder of the"
-            " right one first on PATH in env:, or take the other away"
+            " right one first on PATH in env:, or remove the other"
         )
         yield 7, words
 
 
-def _path_faults(facts: Mapping[str, str], vllm: Answer) -> Iterator[PointFailure]:
+def _path_faults(facts: Mapping[str, str], vllm: ProbeAnswer) -> Iterator[PointFailure]:
     if not facts["vllm312"]:
-        yield (
-            8,
-            f"{MODS_PACKAGES}/vllm is not there, where mods of the launcher patch it: link that folder to the real one",
-        )
+        reason = "does not exist, where mods of the launcher patch it: link that folder to the real one"
+        yield 8, f"{MODS_PACKAGES}/vllm {reason}"
     elif not vllm.error and posixpath.dirname(vllm.value["real"]) != facts["vllm312"]:
         yield 8, f"{MODS_PACKAGES}/vllm is {facts['vllm312']}, but Python imports {vllm.value['real']}"
     for name, content in facts.items():
@@ -199,7 +239,7 @@ def _path_faults(facts: Mapping[str, str], vllm: Answer) -> Iterator[PointFailur
             yield 11, f"{name.removeprefix('hidden:')} holds {content[:80]}: the launcher mounts a folder over it"
 
 
-def _answer_faults(answers: Mapping[str, Answer], without: Collection[str]) -> Iterator[PointFailure]:
+def _answer_faults(answers: Answers, without: Collection[str]) -> Iterator[PointFailure]:
     for name, package in RDMA_LIBRARIES.items():
         if (error := answers[f"library:{name}"].error) and RDMA not in without:
             remedy = f"add {package} to the packages of the base, or say smoke: {{without: [rdma]}}"
@@ -211,5 +251,5 @@ def _answer_faults(answers: Mapping[str, Answer], without: Collection[str]) -> I
     if error := answers["dashboard"].error:
         yield (
             7,
-            f"Ray's dashboard is not there ({error}): require ray[default]; ray[cgraph] does not bring its packages",
+            f"Ray's dashboard is missing ({error}): require ray[default]; ray[cgraph] does not bring its packages",
         )

@@ -12,13 +12,13 @@ from pipeline.lab import lab
 from pipeline.lab import machines as labengine
 from pipeline.lab.lab import Machine
 from pipeline.smoke import eras
-from pipeline.smoke.era_machines import Endpoint
-from pipeline.smoke.smoke import Smoked
+from pipeline.smoke.era_machines import ClusterMachine
+from pipeline.smoke.report import Smoked
 
-PULL_WITHIN = 1800
+PULL_TIMEOUT_S = 1800
 
 
-def run(
+def smoke_launcher(
     root: Path,
     digest: str,
     name: str,
@@ -28,24 +28,26 @@ def run(
     points: Mapping[str, Sequence[str]],
     log: Log,
 ) -> Smoked:
-    """Check the image that the registry at `address` has as `repository`@`digest`.
+    """Checks the image that the registry at `address` has as `repository`@`digest`.
 
-    `points` are what `smoke` found for each point of the launcher contract. The lab that is up is used, or one is
-    brought up and taken down again. Raises as eras.run() and lab.standing(), and ConfigError for a lab of one machine.
+    `points` are the faults that `smoke` found for each point of the launcher contract. Uses the lab that is up, or
+    brings one up and takes it down again. Raises what check_eras() and lab.lab_in_use() raise, and ConfigError for a
+    lab of one machine.
     """
-    with lab.standing(root, "", log, registry=address) as machines:
-        if len(machines) < eras.NODES:
+    with lab.standing(root, "", log, registry=address) as lab_machines:
+        if len(lab_machines) < eras.NODES:
             raise ConfigError("the lab has one machine, and a cluster needs two", hint="./doitw lab up --machines 2")
-        nodes = machines[: eras.NODES]
+        nodes = lab_machines[: eras.NODES]
         reference = f"{labengine.REGISTRY}/{repository}@{digest}"
         with step(log, f"both machines pull {reference}"):
             _pull(root, nodes, reference, log)
-        endpoints = [
-            Endpoint(name=one.name, docker=_docker(one), address=one.address, image=reference) for one in nodes
+        machines = [
+            ClusterMachine(name=node.name, docker=_docker(node), address=node.address, image=reference)
+            for node in nodes
         ]
-        environment = lab.environment(root)
-        return eras.run(
-            reference, name, image, endpoints, environment, log, points=points, substitutions=lab.SUBSTITUTIONS
+        env = lab.environment(root)
+        return eras.check_eras(
+            reference, name, image, machines, env, log, points=points, substitutions=lab.SUBSTITUTIONS
         )
 
 
@@ -54,11 +56,11 @@ def _docker(machine: Machine) -> tuple[str, ...]:
 
 
 def _pull(root: Path, machines: Sequence[Machine], reference: str, log: Log) -> None:
-    environment = lab.environment(root)
+    env = lab.environment(root)
 
-    def one(machine: Machine) -> None:
+    def pull(machine: Machine) -> None:
         argv = [*_docker(machine), "pull", "--quiet", reference]
-        procs.run(argv, log=log, hears=procs.DOCKER, env=environment, within=PULL_WITHIN)
+        procs.run(argv, log=log, hears=procs.DOCKER, env=env, within=PULL_TIMEOUT_S)
 
     with ThreadPoolExecutor(len(machines)) as pool:
-        list(pool.map(one, machines))
+        list(pool.map(pull, machines))

@@ -30,7 +30,7 @@ def smoke(config: Config, name: str, image: Image) -> Task:
         locked = lockfile.read(name, config.root)
         digest = str(run.upstream[f"build:{name}"]["digest"])
         with _reported(config, name) as report:
-            smoked = stage.run(digest, name, image, locked.versions, config.root / folder, run.log, locked.inside)
+            smoked = stage.smoke(digest, name, image, locked.versions, config.root / folder, run.log, locked.inside)
             report.update(smoked.report)
         return {"digest": digest, "report": report}
 
@@ -64,11 +64,11 @@ def launcher(config: Config, name: str, image: Image) -> Task:
         from pipeline.smoke import on_lab as stage
 
         digest = str(run.upstream[f"push:{name}"]["digest"])
-        smoked: Any = run.upstream[f"smoke:{name}"]["report"]
-        points = smoked["checks"]["launcher"]["points"]
+        earlier: Any = run.upstream[f"smoke:{name}"]["report"]
+        points = earlier["checks"]["launcher"]["points"]
         with _reported(config, f"{name}.launcher") as report:
-            found = stage.run(config.root, digest, name, image, target.address, repository, points, run.log)
-            report.update(found.report)
+            smoked = stage.smoke_launcher(config.root, digest, name, image, target.address, repository, points, run.log)
+            report.update(smoked.report)
         return {"digest": digest, "report": report}
 
     return Task(
@@ -89,7 +89,7 @@ def launcher(config: Config, name: str, image: Image) -> Task:
 @contextmanager
 def _reported(config: Config, name: str) -> Iterator[dict[str, Json]]:
     """A report to fill in, written to artifacts/smoke/ however the checks end."""
-    from pipeline.smoke.smoke import SmokeError
+    from pipeline.smoke.report import SmokeError
 
     report: dict[str, Json] = {}
     try:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pipeline.config.launcher_contract import CONTAINER_NAME
 from pipeline.core import procs
 from pipeline.core.errors import Cancelled, HostError
 from pipeline.core.log import NullLog
@@ -20,11 +21,10 @@ from pipeline.lab.lab import Machine
 from pipeline.registry import push
 from pipeline.registry.push import SmokedImage
 from pipeline.smoke import eras
-from pipeline.smoke.era_commands import NAME
-from pipeline.smoke.era_machines import Endpoint
-from pipeline.smoke.era_setup import prepared
-from pipeline.smoke.smoke import SmokeError
-from pipeline.smoke.verdict import Outcome, Verdict
+from pipeline.smoke.era_machines import ClusterMachine
+from pipeline.smoke.era_setup import prepare_machines
+from pipeline.smoke.report import SmokeError
+from pipeline.smoke.verdict import CheckOutcome, Verdict
 from tests.docker import era_image
 from tests.docker.world_project import served
 from tests.flow.project import REPOSITORY
@@ -70,10 +70,10 @@ class Ready:
         client.images.remove(f"{name}:changed", force=True)
         return self.pull(digest)
 
-    def endpoints(self, *references: str) -> list[Endpoint]:
+    def cluster_machines(self, *references: str) -> list[ClusterMachine]:
         given = references or (self.reference, self.reference)
         return [
-            Endpoint(name=m.name, docker=("docker", "--host", m.endpoint), address=m.address, image=reference)
+            ClusterMachine(name=m.name, docker=("docker", "--host", m.endpoint), address=m.address, image=reference)
             for m, reference in zip(self.machines, given, strict=True)
         ]
 
@@ -94,7 +94,7 @@ def ready(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ready]:
     shutil.copy2(REPOSITORY / "lockfiles/lab.debs.txt", root / "lockfiles")
     digest = era_image.made(log)
     with served(tmp_path_factory.mktemp("registry")) as (registry, _), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(eras, "READY_WITHIN", {False: 400, True: 900})
+        patch.setattr(eras, "READY_TIMEOUT_S", {False: 400, True: 900})
         push.push(SmokedImage(digest, era_image.image().platform), registry, HERE, "1", log)
         engine.client().images.remove(f"{registry}/{HERE}:1")
         with lab.standing(root, "containerd", log, registry=registry) as machines:
@@ -103,18 +103,22 @@ def ready(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ready]:
             yield made
 
 
-def checked(ready: Ready, endpoints: list[Endpoint], substitutions: Sequence[str] = ()) -> tuple[Any, list[str]]:
+def checked(ready: Ready, machines: list[ClusterMachine], substitutions: Sequence[str] = ()) -> tuple[Any, list[str]]:
     """The report, good or bad, and the lines that were written."""
     log, image = NullLog(), era_image.image()
     env = lab.environment(ready.root)
     said = ""
     try:
-        report = eras.run(ready.reference, "era-ray", image, endpoints, env, log, substitutions=substitutions).report
+        report = eras.check_eras(
+            ready.reference, "era-ray", image, machines, env, log, substitutions=substitutions
+        ).report
     except SmokeError as error:
         report, said = error.report, str(error)
     print("\n".join(log.lines))
     bad = [name for name, check in report["checks"].items() if check["outcome"] != "ok"]
-    assert said.partition("\n")[0] == (f"smoke:era-ray:launcher: {', '.join(bad)} of 5 did not pass" if bad else "")
+    assert said.partition("\n")[0] == (
+        f"smoke:era-ray:launcher: {', '.join(bad)} of 5 checks did not pass" if bad else ""
+    )
     assert ready.left() == []
     return report, log.lines
 
@@ -125,7 +129,7 @@ def test_a_foreign_image_fails_in_the_eras_that_need_its_script_and_its_entrypoi
     foreign = ready.changed(
         "rm /workspace/vllm/run-cluster-node.sh", 'ENTRYPOINT ["bash", "-c", "echo serving; sleep 3"]'
     )
-    report, lines = checked(ready, ready.endpoints(foreign, foreign), lab.SUBSTITUTIONS)
+    report, lines = checked(ready, ready.cluster_machines(foreign, foreign), lab.SUBSTITUTIONS)
     assert report["substitutions"][: len(lab.SUBSTITUTIONS)] == list(lab.SUBSTITUTIONS)
     assert any("--ib-if" in words for words in report["substitutions"])
     assert all(any(words in line for line in lines) for words in report["substitutions"])
@@ -139,15 +143,15 @@ def test_a_foreign_image_fails_in_the_eras_that_need_its_script_and_its_entrypoi
 
 def test_an_image_without_the_script_is_refused_in_docker_s_own_words(ready: Ready) -> None:
     bare = ready.changed("rm /workspace/vllm/run-cluster-node.sh")
-    verdict = one(ready, "era A", ready.endpoints(bare, bare))
-    assert verdict.outcome is Outcome.FAILED
+    verdict = one(ready, "era A", ready.cluster_machines(bare, bare))
+    assert verdict.outcome is CheckOutcome.FAILED
     (detail,) = verdict.details
     assert "./run-cluster-node.sh" in detail
     assert "no such file or directory" in detail
 
 
 def test_the_same_image_under_two_ids_is_refused_before_anything_starts(ready: Ready) -> None:
-    verdict = one(ready, "era D", ready.endpoints(ready.reference, ready.changed("true")))
+    verdict = one(ready, "era D", ready.cluster_machines(ready.reference, ready.changed("true")))
     (detail,) = verdict.details
     assert f"spark-1 has the image as {ready.digest}" in detail
     assert "pull one digest" in detail
@@ -157,7 +161,7 @@ def test_ray_of_another_version_on_the_second_node_is_named(ready: Ready) -> Non
     other = ready.changed(
         "sed -i 's/^version = .*/version = \"2.1.0\"/' $(python3 -c 'import ray; print(ray._version.__file__)')"
     )
-    (detail,) = one(ready, "era B", ready.endpoints(ready.reference, other)).details
+    (detail,) = one(ready, "era B", ready.cluster_machines(ready.reference, other)).details
     assert detail.startswith("spark-2: ")
     assert re.search(
         r"Version mismatch: the cluster has Ray 2\.\d+\.\d+ and Python 3\.\S+, this node Ray 2\.1\.0 and", detail
@@ -166,28 +170,37 @@ def test_ray_of_another_version_on_the_second_node_is_named(ready: Ready) -> Non
 
 def test_a_cluster_is_closed_by_a_token_among_the_operator_s_arguments(ready: Ready) -> None:
     token = ("-e", "RAY_AUTH_MODE=token", "-e", "RAY_AUTH_TOKEN=" + "5" * 64)
-    (detail,) = one(ready, "era B", ready.endpoints(), token).details
+    (detail,) = one(ready, "era B", ready.cluster_machines(), token).details
     assert detail.endswith("closed by the token among the operator's docker arguments")
 
 
-def one(ready: Ready, era: str, endpoints: list[Endpoint], arguments: Sequence[str] = ()) -> Verdict:
+def one(ready: Ready, era: str, machines: list[ClusterMachine], arguments: Sequence[str] = ()) -> Verdict:
     """The verdict on one era."""
     log, env = NullLog(), lab.environment(ready.root)
-    with prepared(endpoints, env, era_image.image().workdir, arguments, (), log) as field:
-        verdict = eras.check(era, field, log)
+    with prepare_machines(machines, env, era_image.image().workdir, arguments, (), log) as setup:
+        verdict = eras.check_era(era, setup, log)
     print("\n".join(log.lines))
     assert ready.left() == []
     return verdict
 
 
 def test_a_cluster_that_somebody_runs_already_is_left_alone(ready: Ready) -> None:
-    theirs = ready.docker(1, "run", "-d", "--name", NAME, "--entrypoint=", ready.reference, "sleep", "infinity")
+    theirs = ready.docker(
+        1, "run", "-d", "--name", CONTAINER_NAME, "--entrypoint=", ready.reference, "sleep", "infinity"
+    )
     try:
-        with pytest.raises(HostError, match=f"spark-2 has a container {NAME} already"):
-            eras.run(ready.reference, "x", era_image.image(), ready.endpoints(), lab.environment(ready.root), NullLog())
+        with pytest.raises(HostError, match=f"spark-2 has a container {CONTAINER_NAME} already"):
+            eras.check_eras(
+                ready.reference,
+                "x",
+                era_image.image(),
+                ready.cluster_machines(),
+                lab.environment(ready.root),
+                NullLog(),
+            )
         assert ready.docker(1, "ps", "-q", "--no-trunc").strip() == theirs.strip()
     finally:
-        ready.docker(1, "rm", "--force", NAME)
+        ready.docker(1, "rm", "--force", CONTAINER_NAME)
 
 
 def test_an_interruption_leaves_nothing_on_either_machine(ready: Ready) -> None:
@@ -198,15 +211,17 @@ def test_an_interruption_leaves_nothing_on_either_machine(ready: Ready) -> None:
     log = Trigger("run-cluster-node.sh", stop)
     try:
         with pytest.raises(Cancelled):
-            eras.run(ready.reference, "x", era_image.image(), ready.endpoints(), lab.environment(ready.root), log)
+            eras.check_eras(
+                ready.reference, "x", era_image.image(), ready.cluster_machines(), lab.environment(ready.root), log
+            )
     finally:
         procs.resume()
     assert ready.left() == []
 
 
 def test_an_address_that_is_not_the_machine_s_is_refused(ready: Ready) -> None:
-    head, worker = ready.endpoints()
-    wrong = Endpoint(name=worker.name, docker=worker.docker, address="192.0.2.9", image=worker.image)
+    head, worker = ready.cluster_machines()
+    wrong = ClusterMachine(name=worker.name, docker=worker.docker, address="192.0.2.9", image=worker.image)
     with pytest.raises(HostError, match=r"spark-2: no interface has 192\.0\.2\.9"):
-        eras.run(ready.reference, "x", era_image.image(), [head, wrong], lab.environment(ready.root), NullLog())
+        eras.check_eras(ready.reference, "x", era_image.image(), [head, wrong], lab.environment(ready.root), NullLog())
     assert ready.left() == []

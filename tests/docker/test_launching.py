@@ -12,7 +12,7 @@ from pipeline.core.log import NullLog
 from pipeline.foreign.facts import ImageFacts, InstalledDistribution, Interpreter
 from pipeline.foreign.launcher_layer import SERVE_COMMAND, LauncherLayer, plan_layer
 from pipeline.smoke import launcher
-from pipeline.smoke.containers import Yard
+from pipeline.smoke.containers import ContainerFactory
 from tests.docker import era_image
 
 REPOSITORY = "tandem-test-launching"
@@ -99,10 +99,9 @@ def said(client: DockerClient, image: str, *command: str) -> str:
 
 def test_the_foreign_image_swallows_and_the_combined_one_does_not(client: DockerClient, combined: Combined) -> None:
     for image, faults in ((combined.foreign, 1), (combined.image, 0)):
-        about = client.images.get(image).attrs
-        yard = Yard(client, image, "linux/amd64", emulated=False)
-        assert len(launcher.entrypoint_faults(yard, about)) == faults
-        assert launcher.inspect_faults(about, "linux/amd64") == []
+        factory = ContainerFactory(client, image, "linux/amd64", emulated=False)
+        assert len(launcher.try_entrypoint(factory, NullLog()).value) == faults
+        assert list(launcher._description_faults(factory.description(), "linux/amd64")) == []
 
 
 def test_what_the_foreign_image_did_is_done_by_its_name_and_by_default(

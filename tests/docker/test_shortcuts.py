@@ -17,7 +17,8 @@ from docker.errors import APIError
 from pipeline.config.models import CombinedImage, DebianBase, DebianImage, Image, ImageBase, Python, Smoke
 from pipeline.core import platforms
 from pipeline.core.log import NullLog
-from pipeline.smoke import smoke
+from pipeline.smoke.report import SmokeError
+from pipeline.smoke.smoke import smoke
 from tests.docker import smoke_image
 from tests.docker.smoke_image import SITE, dist_info
 
@@ -113,8 +114,8 @@ def platform(client: DockerClient) -> str:
 
 def refused(reference: str, image: Image, check: str, inside: tuple[str, ...] = ()) -> tuple[str, ...]:
     """The words of the check that refuses the image; its name is in the first line of the message."""
-    with pytest.raises(smoke.SmokeError) as caught:
-        smoke.run(reference, "x", image, LOCKED, Path("/"), NullLog(), inside)
+    with pytest.raises(SmokeError) as caught:
+        smoke(reference, "x", image, LOCKED, Path("/"), NullLog(), inside)
     assert check in str(caught.value).splitlines()[0]
     found = caught.value.report["checks"][check]
     assert found["outcome"] == "failed"
@@ -122,7 +123,7 @@ def refused(reference: str, image: Image, check: str, inside: tuple[str, ...] = 
 
 
 def accepted(reference: str, image: Image, inside: tuple[str, ...] = ()) -> dict[str, list[str]]:
-    smoked = smoke.run(reference, "x", image, LOCKED, Path("/"), NullLog(), inside)
+    smoked = smoke(reference, "x", image, LOCKED, Path("/"), NullLog(), inside)
     return {name: check["details"] for name, check in smoked.report["checks"].items()}
 
 
@@ -138,7 +139,7 @@ def test_a_cleared_entrypoint_without_the_script_is_refused_in_the_words_that_a_
         launcher.remove(force=True, v=True)
     (said,) = refused(cleared, debian(client, launcher=True), "launcher")
     assert "`stat ./run-cluster-node.sh: no such file or directory`" in said
-    assert "every node run ./run-cluster-node.sh in the working folder /workspace/vllm, and it is not there" in said
+    assert "every node run ./run-cluster-node.sh in the working folder /workspace/vllm, and it does not exist" in said
     assert "a cleared entrypoint brings no script: build an image on top of this one (`base: {image: …}`)" in said
 
 
@@ -146,9 +147,9 @@ def test_files_of_a_model_over_an_old_vllm_are_refused_as_not_registered(client:
     (said, heads) = refused(made(QWEN), debian(client, architectures=(MAIN, HEADS)), "registry")
     assert f"{MAIN} is not registered, although /{MODELS}/qwen3_5.py defines it" in said
     assert f"vLLM looks in /{MODELS}/registry.py, a dictionary from architecture names to modules (0 entries)" in said
-    assert "a file that nobody registered there is not a model" in said
+    assert "a file that is not registered there is not a model" in said
     assert "this image has vLLM 0.14.0, which is older than the model: use vLLM 0.17 or later" in said
-    assert "or an image that has one below ours (`base: {image: …}`)" in said
+    assert "or a base image whose vLLM lists it (`base: {image: …}`)" in said
     assert f"{HEADS} is not registered, although /{MODELS}/qwen3_5_mtp.py defines it" in heads
 
 
@@ -183,15 +184,15 @@ def test_transformers_upgraded_underneath_vllm_is_refused_unless_the_image_below
     upgraded = made(dist_info("transformers", "5.3.0"), f"rm -r /{SITE}/transformers-4.57.0.dist-info")
     line = "vllm 0.14.0 wants transformers>=4.56.0,<5, but transformers 5.3.0 is there"
     (said,) = refused(upgraded, debian(client), "consistency")
-    assert said.startswith(f"{line}: pip lets that pass and it fails when it runs; let `lock` choose both")
+    assert said.startswith(f"{line}: pip accepts that, and it fails at run time; let `lock` choose both")
     below = CombinedImage(
         platform=platform(client),
         base=ImageBase(image="vllm-node:1"),
         smoke=Smoke(ray=False, launcher=False),
     )
     inside = {**LOCKED, "transformers": "5.3.0"}
-    smoked = smoke.run(upgraded, "x", below, inside, Path("/"), NullLog(), ("vllm", "transformers"))
-    assert smoked.report["checks"]["consistency"]["details"][1:] == [f"as the image below came: {line}"]
+    smoked = smoke(upgraded, "x", below, inside, Path("/"), NullLog(), ("vllm", "transformers"))
+    assert smoked.report["checks"]["consistency"]["details"][1:] == [f"as the base image came: {line}"]
 
 
 def test_a_registry_patched_underneath_is_refused_and_an_editable_vllm_without_hashes_is_not(
@@ -201,9 +202,9 @@ def test_a_registry_patched_underneath_is_refused_and_an_editable_vllm_without_h
     record = f"/{SITE}/vllm-0.14.0.dist-info/RECORD"
     both = made(patch, f"printf 'vllm/model_executor/models/gone.py,sha256=AAAA,3\n' >> {record}")
     patched, gone = refused(both, debian(client, architectures=(MAIN,)), "consistency")
-    assert patched.startswith(f"patched: /{MODELS}/registry.py is not what vllm 0.14.0 installed: ")
-    assert "use a version that has it" in patched
-    assert gone.startswith(f"patched: /{MODELS}/gone.py is gone, and vllm 0.14.0 installed it: ")
+    assert patched.startswith(f"patched: /{MODELS}/registry.py differs from what vllm 0.14.0 installed: ")
+    assert "use a version that has the change" in patched
+    assert gone.startswith(f"patched: /{MODELS}/gone.py of vllm 0.14.0 is gone: ")
     editable = made(patch, f"echo '__editable__.vllm.pth,,' > {record}")
     found = accepted(editable, debian(client, architectures=(MAIN,)))
     assert found["registry"] == [f"listed and loaded: {MAIN}"]
@@ -213,7 +214,7 @@ def test_a_ray_without_the_packages_of_its_dashboard_is_refused(client: DockerCl
     bare = made({f"{SITE}/ray/dashboard/optional_deps.py": "import aiohttp_cors\n"})
     (said,) = refused(bare, debian(client, launcher=True), "launcher")
     assert said == (
-        "Ray's dashboard is not there (ModuleNotFoundError: No module named 'aiohttp_cors'): require ray[default];"
+        "Ray's dashboard is missing (ModuleNotFoundError: No module named 'aiohttp_cors'): require ray[default];"
         " ray[cgraph] does not bring its packages"
     )
 

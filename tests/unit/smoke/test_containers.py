@@ -11,10 +11,10 @@ from pipeline.core import procs
 from pipeline.core.errors import Cancelled
 from pipeline.core.log import NullLog
 from pipeline.core.procs import ProgramError
-from pipeline.smoke import era_machines, launcher, ray
-from pipeline.smoke.containers import Box, EngineFailed, Said, Yard
-from pipeline.smoke.era_machines import Endpoint, Station
-from pipeline.smoke.verdict import Outcome
+from pipeline.core.retry import AttemptError
+from pipeline.smoke import launcher, ray
+from pipeline.smoke.containers import CommandResult, ContainerError, ContainerFactory, EngineError, ProbeContainer
+from pipeline.smoke.era_machines import ClusterMachine, DockerHost
 
 SEGFAULT = 139
 
@@ -68,41 +68,41 @@ class Engine:
         return self
 
 
-def yard(engine: Engine, *, emulated: bool = False) -> Yard:
-    return Yard(cast(Any, engine), "image", "linux/amd64", emulated=emulated)
+def factory(engine: Engine, *, emulated: bool = False) -> ContainerFactory:
+    return ContainerFactory(cast(Any, engine), "image", "linux/amd64", emulated=emulated)
 
 
 @pytest.mark.parametrize("emulated", [True, False])
 def test_only_where_an_emulator_runs_the_image_a_signal_is_its_crash(emulated: bool) -> None:
-    with yard(Engine(SEGFAULT), emulated=emulated).box("x") as box:
-        said = box.run(["ray", "status"], within=5)
-    assert said == Said(SEGFAULT, "a line", emulated)
-    assert said.crashed is emulated
+    with factory(Engine(SEGFAULT), emulated=emulated).start("x") as container:
+        result = container.run(["ray", "status"], timeout_s=5)
+    assert result == CommandResult(SEGFAULT, "a line", emulated)
+    assert result.crashed is emulated
 
 
 @pytest.mark.parametrize("emulated", [True, False])
 def test_a_ray_that_segfaults_fails_the_check_or_is_the_emulators_crash(emulated: bool) -> None:
     with (
-        yard(Engine(SEGFAULT), emulated=emulated).box("x") as box,
-        pytest.raises(ray._Fault) as fault,
+        factory(Engine(SEGFAULT), emulated=emulated).start("x") as container,
+        pytest.raises(AttemptError) as error,
     ):
-        ray._status(box, NullLog())
-    assert fault.value.crashed is emulated
+        ray._check_status(container, NullLog())
+    assert error.value.crashed is emulated
     if not emulated:
-        assert str(fault.value) == "`ray status` ended with signal 11 (SIGSEGV): a line"
+        assert str(error.value) == "`ray status` ended with signal 11 (SIGSEGV): a line"
 
 
 @pytest.mark.parametrize("emulated", [True, False])
 def test_the_shell_probe_is_asked_again_only_after_the_emulators_crash(emulated: bool) -> None:
     asked: list[Sequence[str]] = []
 
-    class Counting(Box):
-        def run(self, argv: Sequence[str], **_: Any) -> Said:
+    class Counting(ProbeContainer):
+        def run(self, argv: Sequence[str], **_: Any) -> CommandResult:
             asked.append(argv)
-            return Said(SEGFAULT, "", self.emulated)
+            return CommandResult(SEGFAULT, "", self.emulated)
 
-    _, said = launcher.collect(Counting(cast(Any, None), emulated=emulated))
-    assert said.crashed is emulated
+    answer = launcher.run_shell_probe(Counting(cast(Any, None), emulated=emulated))
+    assert answer.crashed is emulated
     assert len(asked) == (3 if emulated else 1)
 
 
@@ -114,11 +114,11 @@ def test_on_machines_too_a_signal_is_the_emulators_crash_only_where_there_is_one
         raise ProgramError(argv, SEGFAULT, "gone")
 
     monkeypatch.setattr(procs, "run", fails)
-    endpoint = Endpoint(name="spark-1", docker=("docker",), address="10.0.0.1", image="i")
-    with pytest.raises(era_machines.Fault) as fault:
-        Station(endpoint, {}, NullLog(), emulated=emulated).must(["exec", "x"], "no command can be executed")
-    assert fault.value.crashed is emulated
-    assert str(fault.value) == "spark-1: no command can be executed: gone (signal 11 (SIGSEGV))"
+    machine = ClusterMachine(name="spark-1", docker=("docker",), address="10.0.0.1", image="i")
+    with pytest.raises(AttemptError) as error:
+        DockerHost(machine, {}, NullLog(), emulated=emulated).must(["exec", "x"], "no command can be executed")
+    assert error.value.crashed is emulated
+    assert str(error.value) == "spark-1: no command can be executed: gone (signal 11 (SIGSEGV))"
 
 
 FAILS: dict[str, Exception] = {
@@ -129,35 +129,34 @@ FAILS: dict[str, Exception] = {
 
 
 @pytest.mark.parametrize("deed", FAILS)
-def test_where_the_engine_fails_the_check_fails_with_its_words(deed: str) -> None:
+def test_a_failure_of_the_engine_has_its_words_and_removes_what_was_made(deed: str) -> None:
     engine = Engine(fails={deed: FAILS[deed]})
-    verdict = ray.check(yard(engine), NullLog())
-    assert verdict.outcome is Outcome.FAILED
-    (said,) = verdict.details
-    assert said.startswith("the Docker engine failed: ")
-    assert str(getattr(FAILS[deed], "explanation", "Connection aborted")) in said
+    with pytest.raises(EngineError) as error:
+        ray.form_cluster(factory(engine), NullLog())
+    assert str(getattr(FAILS[deed], "explanation", "Connection aborted")) in str(error.value)
     assert engine.removed == list(FAILS).index(deed)
 
 
-def test_what_the_engine_does_under_a_command_is_its_failure_too() -> None:
-    with pytest.raises(EngineFailed, match="container made is not running"), yard(Engine()).box("x"):
+def test_an_engine_that_fails_during_a_command_has_failed_too() -> None:
+    with pytest.raises(EngineError, match="container made is not running"), factory(Engine()).start("x"):
         raise APIError("409", explanation="container made is not running")
 
 
-def test_an_image_that_does_not_start_is_no_failure_of_the_engine() -> None:
+def test_an_image_that_does_not_start_is_not_a_failure_of_the_engine() -> None:
     engine = Engine(fails={"start": APIError("x", explanation="no such file: sleep")})
-    assert ray.check(yard(engine), NullLog()).details == (
-        "a container of the image does not start: no such file: sleep",
-    )
+    with pytest.raises(ContainerError, match="a container of the image does not start: no such file: sleep") as error:
+        ray.form_cluster(factory(engine), NullLog())
+    assert not isinstance(error.value, EngineError)
 
 
 def test_an_entrypoint_that_could_not_be_tried_is_not_blamed() -> None:
     engine = Engine(fails={"container": FAILS["container"]})
-    ((point, said),) = launcher.entrypoint_faults(yard(engine), {"Config": {"Entrypoint": ["/run"]}})
-    assert point == 2
-    assert said.startswith("ENTRYPOINT /run cannot be tried: the Docker engine failed: no space left on device")
+    engine.attrs = {"Config": {"Entrypoint": ["/run"]}}
+    (fault,) = launcher.try_entrypoint(factory(engine), NullLog()).value
+    assert fault.startswith("ENTRYPOINT /run cannot be tried: ")
+    assert "no space left on device" in fault
 
 
 def test_an_interruption_goes_through() -> None:
-    with pytest.raises(Cancelled), yard(Engine()).box("x"):
+    with pytest.raises(Cancelled), factory(Engine()).start("x"):
         raise Cancelled("interrupted")

@@ -5,10 +5,14 @@ import shlex
 import pytest
 
 from pipeline.smoke import era_commands
-from pipeline.smoke.era_commands import Terms
+from pipeline.smoke.era_commands import LaunchParameters
 
-HEAD = Terms(image="vllm-node", own="192.168.177.11", head="192.168.177.11", eth_if="enp1s0f1np1", ib_if="rocep1s0f1")
-WORKER = Terms(image="vllm-node", own="192.168.177.12", head=HEAD.own, eth_if="enp1s0f1np1", ib_if="rocep1s0f1")
+HEAD = LaunchParameters(
+    image="vllm-node", own="192.168.177.11", head="192.168.177.11", eth_if="enp1s0f1np1", ib_if="rocep1s0f1"
+)
+WORKER = LaunchParameters(
+    image="vllm-node", own="192.168.177.12", head=HEAD.own, eth_if="enp1s0f1np1", ib_if="rocep1s0f1"
+)
 FIRST_CACHES = "-v /root/.cache/huggingface -v /root/.cache/vllm -v /root/.cache/flashinfer -v /root/.triton"
 LATER_CACHES = f"{FIRST_CACHES} -v /root/.tilelang"
 DEFAULTS = "-e NCCL_IGNORE_CPU_AFFINITY=1"
@@ -26,21 +30,21 @@ LAST = "--gpus all -d --rm --network host --name vllm_node"
 def test_era_a_runs_the_script_of_the_working_folder_under_the_image_s_entrypoint() -> None:
     options = "-d --privileged --gpus all --rm --ipc=host --network host --name vllm_node"
     begin = f"run {options} {DEFAULTS} {FIRST_CACHES} vllm-node ./run-cluster-node.sh"
-    head, worker = shlex.join(era_commands.run("A", HEAD)), shlex.join(era_commands.run("A", WORKER))
+    head, worker = shlex.join(era_commands.docker_run("A", HEAD)), shlex.join(era_commands.docker_run("A", WORKER))
     assert head == f"{begin} --role head --host-ip 192.168.177.11 {NODE}"
     assert worker == f"{begin} --role node --host-ip 192.168.177.12 {NODE} --head-ip 192.168.177.11"
     assert "--entrypoint" not in head
 
 
 def test_era_a_with_mods_waits_for_them_in_a_bash_that_becomes_the_script() -> None:
-    *_, bash, option, command = era_commands.run("A", WORKER, mods=True)
+    *_, bash, option, command = era_commands.docker_run("A", WORKER, mods=True)
     assert (bash, option) == ("bash", "-c")
     assert "while [ ! -f /tmp/mod_done ]; do sleep 1; done;" in command
     assert command.endswith(f"exec {' '.join(era_commands.script_words(WORKER))}")
 
 
 def test_a_mod_is_copied_run_and_reported_done() -> None:
-    assert [shlex.join(words) for words in era_commands.mod("/mods/x", "x")] == [
+    assert [shlex.join(words) for words in era_commands.apply_mod("/mods/x", "x")] == [
         "exec vllm_node mkdir -p /workspace/mods/x",
         "cp /mods/x/. vllm_node:/workspace/mods/x",
         "exec vllm_node bash -c 'export WORKSPACE_DIR=$PWD; cd /workspace/mods/x; chmod +x run.sh; ./run.sh'",
@@ -64,9 +68,9 @@ def test_a_mod_is_copied_run_and_reported_done() -> None:
 def test_later_eras_run_a_container_that_sleeps_with_its_environment(
     era: str, before: str, between: str, caches: str
 ) -> None:
-    for terms in (HEAD, WORKER):
-        assert shlex.join(era_commands.run(era, terms)) == (
-            f"run --privileged --ipc=host {before}{ENV.format(terms.own)} {between}{LAST} {DEFAULTS} {caches}"
+    for parameters in (HEAD, WORKER):
+        assert shlex.join(era_commands.docker_run(era, parameters)) == (
+            f"run --privileged --ipc=host {before}{ENV.format(parameters.own)} {between}{LAST} {DEFAULTS} {caches}"
             " vllm-node sleep infinity"
         )
 
@@ -75,11 +79,11 @@ def test_later_eras_start_ray_detached_with_its_output_in_the_container_s_log() 
     flags = "--object-store-memory 1073741824 --num-cpus 2 --node-ip-address"
     end = "--disable-usage-stats >> /proc/1/fd/1 2>&1"
     begin = ["exec", "-d", "vllm_node", "bash", "-c"]
-    assert era_commands.ray(HEAD) == [
+    assert era_commands.start_ray(HEAD) == [
         *begin,
         f"ray start --block --head --port 29501 {flags} 192.168.177.11 --include-dashboard=false {end}",
     ]
-    assert era_commands.ray(WORKER) == [
+    assert era_commands.start_ray(WORKER) == [
         *begin,
         f"ray start --block --address=192.168.177.11:29501 {flags} 192.168.177.12 {end}",
     ]
@@ -87,15 +91,17 @@ def test_later_eras_start_ray_detached_with_its_output_in_the_container_s_log() 
 
 def test_the_operator_s_arguments_stand_before_the_image_in_every_era() -> None:
     for era in "ABCD":
-        words = era_commands.run(era, Terms(image="i", own="a", head="a", eth_if="e", ib_if="b", extra=("-e", "X=1")))
+        words = era_commands.docker_run(
+            era, LaunchParameters(image="i", own="a", head="a", eth_if="e", ib_if="b", extra=("-e", "X=1"))
+        )
         at = words.index("i")
         assert words[at - 2 : at] == ["-e", "X=1"]
 
 
 def test_the_limit_of_open_files_is_what_the_machine_can() -> None:
-    lower = Terms(image="i", own="a", head="a", eth_if="e", ib_if="b", nofile=4096)
-    assert "nofile=4096" in era_commands.run("C", lower)
-    assert not any("nofile" in word for word in era_commands.run("B", lower))
+    lower = LaunchParameters(image="i", own="a", head="a", eth_if="e", ib_if="b", nofile=4096)
+    assert "nofile=4096" in era_commands.docker_run("C", lower)
+    assert not any("nofile" in word for word in era_commands.docker_run("B", lower))
 
 
 def test_only_era_a_executes_in_an_interactive_bash() -> None:
@@ -113,15 +119,15 @@ def test_a_detached_command_of_era_a_reads_bashrc_from_the_address_on() -> None:
 
 def test_without_ray_workers_are_headless() -> None:
     common = "--nnodes 2 --node-rank {} --master-addr 192.168.177.11 --master-port 29501"
-    assert " ".join(era_commands.without_ray(HEAD)) == common.format(0)
-    assert " ".join(era_commands.without_ray(WORKER)) == common.format(1) + " --headless"
+    assert " ".join(era_commands.options_without_ray(HEAD)) == common.format(0)
+    assert " ".join(era_commands.options_without_ray(WORKER)) == common.format(1) + " --headless"
 
 
 def test_era_d_leaves_the_exit_status_where_the_launcher_polls() -> None:
-    command = era_commands.headless(["python3", "-c", "print('a b')"])[-1]
+    command = era_commands.run_detached(["python3", "-c", "print('a b')"])[-1]
     assert command == (
         "{ " + shlex.join(["python3", "-c", "print('a b')"]) + "; } >> /proc/1/fd/1 2>&1;"
         " echo $? > /tmp/.launch-cluster-head-exit"
     )
-    assert era_commands.ended() == ["exec", "vllm_node", "cat", "/tmp/.launch-cluster-head-exit"]
-    assert era_commands.identity("i") == ["inspect", "--format", "{{.Id}}", "i"]
+    assert era_commands.read_exit_status() == ["exec", "vllm_node", "cat", "/tmp/.launch-cluster-head-exit"]
+    assert era_commands.image_id("i") == ["inspect", "--format", "{{.Id}}", "i"]

@@ -1,4 +1,4 @@
-"""What two machines must have in common before launchers are tried on them, and what is said of what they lack."""
+"""What two machines must have in common before launchers are tried on them, and what messages say if they lack it."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -9,9 +9,9 @@ import pytest
 from pipeline.core.errors import HostError, TandemError
 from pipeline.core.log import NullLog
 from pipeline.smoke import era_setup, eras
-from pipeline.smoke.containers import Said
-from pipeline.smoke.era_machines import Endpoint, Station
-from pipeline.smoke.verdict import Outcome, judge
+from pipeline.smoke.containers import CommandResult
+from pipeline.smoke.era_machines import ClusterMachine, DockerHost
+from pipeline.smoke.verdict import CheckOutcome, verdict_of
 
 STORES = {
     "containerd": 'overlayfs [["driver-type","io.containerd.snapshotter.v1"]]',
@@ -19,19 +19,21 @@ STORES = {
 }
 
 
-class Told(Station):
-    """A station that answers from a table: by the first of docker's words, or the first two."""
+class ScriptedHost(DockerHost):
+    """A Docker host that answers from a table: by the first of docker's words, or the first two."""
 
-    def __init__(self, name: str, answers: Mapping[str, str | Said]) -> None:
-        endpoint = Endpoint(name=name, docker=("docker",), address=f"10.0.0.{name[-1]}", image="vllm-node")
-        super().__init__(endpoint, {}, NullLog())
+    def __init__(self, name: str, answers: Mapping[str, str | CommandResult]) -> None:
+        machine = ClusterMachine(name=name, docker=("docker",), address=f"10.0.0.{name[-1]}", image="vllm-node")
+        super().__init__(machine, {}, NullLog())
         self.answers = answers
         self.asked: list[tuple[str, ...]] = []
 
-    def docker(self, words: Sequence[str], *, within: float = 300, quiet: bool = False, tidying: bool = False) -> Said:
+    def docker(
+        self, words: Sequence[str], *, timeout_s: float = 300, quiet: bool = False, tidying: bool = False
+    ) -> CommandResult:
         self.asked.append(tuple(words))
         answer = self.answers.get(" ".join(words[:2]), self.answers.get(words[0], ""))
-        return answer if isinstance(answer, Said) else Said(0, answer)
+        return answer if isinstance(answer, CommandResult) else CommandResult(0, answer)
 
 
 def facts(**changed: Any) -> str:
@@ -40,36 +42,40 @@ def facts(**changed: Any) -> str:
     )
 
 
-def terms(*said: str | Said) -> tuple[Any, list[str]]:
+def launch_parameters(*said: str | CommandResult) -> tuple[Any, list[str]]:
     notes: list[str] = []
-    stations = [Told(f"spark-{n}", {"run": answer}) for n, answer in enumerate(said, 1)]
-    return era_setup._terms(stations, [(), ("-e", "X=1")], notes), notes
+    hosts = [ScriptedHost(f"spark-{n}", {"run": answer}) for n, answer in enumerate(said, 1)]
+    return era_setup._launch_parameters(hosts, [(), ("-e", "X=1")], notes), notes
 
 
 def test_unlike_image_stores_are_refused_by_name() -> None:
-    stations = [Told(f"spark-{n}", {"info": STORES[store]}) for n, store in enumerate(("containerd", "overlay2"), 1)]
+    hosts = [
+        ScriptedHost(f"spark-{n}", {"info": STORES[store]}) for n, store in enumerate(("containerd", "overlay2"), 1)
+    ]
     with pytest.raises(HostError, match=r"\(spark-1 containerd, spark-2 overlay2\): no image has the same Id in both"):
-        era_setup._alike(stations)
+        era_setup._refuse_different_stores(hosts)
 
 
 @pytest.mark.parametrize("store", STORES)
 def test_like_image_stores_are_taken(store: str) -> None:
-    era_setup._alike([Told("spark-1", {"info": STORES[store]}), Told("spark-2", {"info": STORES[store]})])
+    era_setup._refuse_different_stores(
+        [ScriptedHost("spark-1", {"info": STORES[store]}), ScriptedHost("spark-2", {"info": STORES[store]})]
+    )
 
 
 def test_an_engine_that_does_not_answer_is_named() -> None:
     with pytest.raises(HostError, match="spark-1: its Docker engine does not answer: no route"):
-        era_setup._alike([Told("spark-1", {"info": Said(1, "no route")})])
+        era_setup._refuse_different_stores([ScriptedHost("spark-1", {"info": CommandResult(1, "no route")})])
 
 
 def test_a_machine_without_the_image_is_named() -> None:
-    station = Told("spark-2", {"image inspect": Said(1, "Error: No such image: vllm-node")})
+    host = ScriptedHost("spark-2", {"image inspect": CommandResult(1, "Error: No such image: vllm-node")})
     with pytest.raises(TandemError, match="spark-2 has no image vllm-node: Error: No such image"):
-        era_setup._emulated(station)
+        era_setup._is_emulated(host)
 
 
 def test_both_machines_are_told_the_head_s_interface_and_devices() -> None:
-    (head, worker), notes = terms(facts(rdma=["mlx5_1", "mlx5_2"]), facts())
+    (head, worker), notes = launch_parameters(facts(rdma=["mlx5_1", "mlx5_2"]), facts())
     assert (head.own, head.head, worker.own, worker.head) == ("10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.1")
     assert head.is_head
     assert not worker.is_head
@@ -78,59 +84,65 @@ def test_both_machines_are_told_the_head_s_interface_and_devices() -> None:
     assert notes == ["--eth-if is the head's eth0, on both machines, as launchers have it"]
 
 
-def test_a_missing_rdma_device_has_a_name_all_the_same_and_that_is_said() -> None:
-    (head, _), notes = terms(facts(), facts())
+def test_a_missing_rdma_device_gets_a_name_and_is_reported() -> None:
+    (head, _), notes = launch_parameters(facts(), facts())
     assert head.ib_if == era_setup.NO_RDMA
     assert any("no RDMA device" in note for note in notes)
 
 
-def test_interfaces_of_different_names_are_refused_for_launchers_give_one_to_both() -> None:
+def test_interfaces_of_different_names_are_refused_because_launchers_give_one_to_both() -> None:
     with pytest.raises(HostError, match=r"spark-2 has 10\.0\.0\.2 on eth1, the head its own on eth0"):
-        terms(facts(), facts(interface="eth1"))
+        launch_parameters(facts(), facts(interface="eth1"))
 
 
 def test_an_address_that_no_interface_has_is_refused() -> None:
     with pytest.raises(HostError, match=r"spark-1: no interface has 10\.0\.0\.1"):
-        terms(facts(interface=""), facts())
+        launch_parameters(facts(interface=""), facts())
 
 
-def test_a_limit_of_files_that_cannot_be_raised_is_lowered_and_said() -> None:
-    class Lower(Told):
+def test_a_limit_of_files_that_cannot_be_raised_is_lowered_and_reported() -> None:
+    class Lower(ScriptedHost):
         def docker(
-            self, words: Sequence[str], *, within: float = 300, quiet: bool = False, tidying: bool = False
-        ) -> Said:
-            return Said(125, "error setting rlimits") if "--ulimit" in words else Said(0, facts(nofile=20000))
+            self, words: Sequence[str], *, timeout_s: float = 300, quiet: bool = False, tidying: bool = False
+        ) -> CommandResult:
+            return (
+                CommandResult(125, "error setting rlimits")
+                if "--ulimit" in words
+                else CommandResult(0, facts(nofile=20000))
+            )
 
     notes: list[str] = []
-    head, worker = era_setup._terms([Lower("spark-1", {}), Told("spark-2", {"run": facts()})], [(), ()], notes)
+    head, worker = era_setup._launch_parameters(
+        [Lower("spark-1", {}), ScriptedHost("spark-2", {"run": facts()})], [(), ()], notes
+    )
     assert (head.nofile, worker.nofile) == (20000, 1048576)
     assert any("--ulimit nofile=1048576 is 20000 on spark-1" in note for note in notes)
 
 
 def test_an_image_that_cannot_say_what_its_machine_has_is_refused() -> None:
     with pytest.raises(HostError, match=r"spark-1: a container of the image cannot say .* exec format error"):
-        terms(Said(1, "exec format error"), facts())
+        launch_parameters(CommandResult(1, "exec format error"), facts())
 
 
 def test_two_machines_are_needed() -> None:
-    one = Endpoint(name="spark-1", docker=("docker",), address="10.0.0.1", image="i")
+    machine = ClusterMachine(name="spark-1", docker=("docker",), address="10.0.0.1", image="i")
     with (
-        pytest.raises(HostError, match="two machines, a head and a worker; there are 1"),
-        era_setup.prepared([one], {}, "/workspace/vllm", (), (), NullLog()),
+        pytest.raises(HostError, match="two machines, a head and a worker; got 1"),
+        era_setup.prepare_machines([machine], {}, "/workspace/vllm", (), (), NullLog()),
     ):
         pass
 
 
-def test_ports_that_something_has_are_named_before_anything_starts() -> None:
+def test_ports_in_use_are_named_before_anything_starts() -> None:
     with pytest.raises(HostError, match="spark-2: something listens on 6379, 8000 already") as caught:
-        terms(facts(), facts(taken=[6379, 8000]))
+        launch_parameters(facts(), facts(taken=[6379, 8000]))
     assert "29501" in caught.value.hint
 
 
 def test_two_ids_fail_the_first_point_beside_those_that_smoke_found() -> None:
     points = {str(number): ["no bash"] if number == 3 else [] for number in range(1, 15)}
-    differing = judge("era D", [f"spark-1 has one Id, spark-2 another{eras.DIFFERS}"], "")
-    found = list(eras._points(points, [judge("era A", ["something else"], ""), differing]))
-    assert len(found) == 14
-    assert [verdict.check for verdict in found if verdict.outcome is Outcome.FAILED] == ["point 1", "point 3"]
-    assert found[0].details == differing.details
+    differing = verdict_of("era D", [f"spark-1 has one Id, spark-2 another{eras.LAUNCHERS_REFUSE}"], "")
+    verdicts = list(eras._judge_points(points, [verdict_of("era A", ["something else"], ""), differing]))
+    assert len(verdicts) == 14
+    assert [verdict.check for verdict in verdicts if verdict.outcome is CheckOutcome.FAILED] == ["point 1", "point 3"]
+    assert verdicts[0].details == differing.details

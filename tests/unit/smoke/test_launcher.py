@@ -6,10 +6,11 @@ import pytest
 
 from pipeline.config.launcher_contract import SHELL_TOOLS
 from pipeline.smoke import launcher, ray
-from pipeline.smoke.containers import Said
+from pipeline.smoke.containers import CommandResult
 from pipeline.smoke.node_script import CALLS, REFUSALS, expected_env, script_faults
-from pipeline.smoke.probe import Answer
-from pipeline.smoke.verdict import Outcome, Verdict
+from pipeline.smoke.probe import ProbeAnswer
+from pipeline.smoke.verdict import CheckOutcome, Verdict
+from tests.unit.smoke.expected import expected_image
 
 VLLM = "/usr/local/lib/python3.12/dist-packages/vllm"
 
@@ -47,21 +48,30 @@ def good_facts() -> dict[str, str]:
     }
 
 
-def good_answers() -> dict[str, Answer]:
-    return {question: Answer({"real": f"{VLLM}/__init__.py", "version": "1"}) for question in launcher.QUESTIONS}
+def good_answers() -> dict[str, ProbeAnswer]:
+    answer = ProbeAnswer({"real": f"{VLLM}/__init__.py", "version": "1"})
+    return {
+        **dict.fromkeys(launcher.QUESTIONS, answer),
+        "versions": ProbeAnswer([]),
+        "requirements": ProbeAnswer({"python": "3.13.5", "distributions": []}),
+        launcher.DESCRIPTION: ProbeAnswer(description()),
+        launcher.ENTRYPOINT: ProbeAnswer([]),
+    }
 
 
 def verdict(
     changed: dict[str, str],
-    answers: dict[str, Answer] | None = None,
-    said: Said = Said(0, ""),  # noqa: B008
+    answers: dict[str, ProbeAnswer] | None = None,
+    result: CommandResult = CommandResult(0, ""),  # noqa: B008
+    without: tuple[str, ...] = (),
 ) -> Verdict:
-    facts = {**good_facts(), **changed}
-    return launcher.verdict(facts, said, {**good_answers(), **(answers or {})}, [], "/workspace/vllm")
+    shell = ProbeAnswer(({**good_facts(), **changed}, result), crashed=result.crashed)
+    expected = expected_image(workdir="/workspace/vllm", smoke={"without": without})
+    return launcher.judge(expected, {**good_answers(), launcher.SHELL_FACTS: shell, **(answers or {})})
 
 
 def test_an_image_that_keeps_the_contract_passes() -> None:
-    assert verdict({}).outcome is Outcome.OK
+    assert verdict({}).outcome is CheckOutcome.OK
 
 
 @pytest.mark.parametrize(
@@ -75,11 +85,11 @@ def test_an_image_that_keeps_the_contract_passes() -> None:
         ({"tool:uv": "", "tool:pip": ""}, "neither uv nor pip"),
         ({"broken:ray": "#!/home/builder/bin/python"}, "ray cannot start: its first line is '#!/home/builder"),
         ({"rdma-core": "no"}, "rdma-core is not in the image"),
-        ({"vllm312": ""}, f"{VLLM} is not there"),
+        ({"vllm312": ""}, f"{VLLM} does not exist"),
         ({"vllm312": "/elsewhere/vllm"}, f"is /elsewhere/vllm, but Python imports {VLLM}"),
         ({"hidden:/root/.cache/vllm": "weights"}, "/root/.cache/vllm holds weights: the launcher mounts a folder"),
         ({"script": "missing"}, "would stop with `stat ./run-cluster-node.sh: no such file or directory`"),
-        ({"script": "missing"}, "in the working folder /workspace/vllm, and it is not there"),
+        ({"script": "missing"}, "in the working folder /workspace/vllm, and it does not exist"),
         ({"script": "missing"}, "build an image on top of this one (`base: {image: …}`)"),
         ({"script": "not executable"}, "with `./run-cluster-node.sh: permission denied`"),
         ({"script:first": "#!/bin/sh"}, "does not begin with a line for bash"),
@@ -98,7 +108,7 @@ def test_an_image_that_keeps_the_contract_passes() -> None:
 )
 def test_each_point_of_the_contract_can_fail(changed: dict[str, str], words: str) -> None:
     found = verdict(changed)
-    assert found.outcome is Outcome.FAILED
+    assert found.outcome is CheckOutcome.FAILED
     assert any(words in detail for detail in found.details), found.details
 
 
@@ -112,24 +122,25 @@ def test_each_point_of_the_contract_can_fail(changed: dict[str, str], words: str
     ],
 )
 def test_each_question_of_the_contract_can_fail(question: str, words: str) -> None:
-    found = verdict({}, {question: Answer(error="SystemExit: 2")})
+    found = verdict({}, {question: ProbeAnswer(error="SystemExit: 2")})
     assert any(words in detail for detail in found.details), found.details
 
 
 def test_a_crash_of_the_emulator_in_the_shell_probe_is_its_own_outcome() -> None:
-    assert verdict({}, said=Said(139, "", emulated=True)).outcome is Outcome.EMULATOR
+    assert verdict({}, result=CommandResult(139, "", emulated=True)).outcome is CheckOutcome.EMULATOR
 
 
 def test_without_an_emulator_a_shell_probe_that_crashes_is_a_fault_that_names_the_signal() -> None:
-    found = verdict({}, said=Said(139, ""))
-    assert found.outcome is Outcome.FAILED
+    found = verdict({}, result=CommandResult(139, ""))
+    assert found.outcome is CheckOutcome.FAILED
     assert found.details == ("the shell probe ended with signal 11 (SIGSEGV): ",)
 
 
 def test_an_image_without_bash_says_so_beside_the_other_faults() -> None:
-    said = Said(127, 'exec: "bash": executable file not found in $PATH')
-    found = launcher.verdict({}, said, good_answers(), [(3, "USER is app")], "/workspace/vllm")
-    assert found.details[0] == "USER is app"
+    result = CommandResult(127, 'exec: "bash": executable file not found in $PATH')
+    answers = {launcher.SHELL_FACTS: ProbeAnswer(({}, result)), launcher.ENTRYPOINT: ProbeAnswer(["ENTRYPOINT x"])}
+    found = verdict({}, answers)
+    assert found.details[0] == "ENTRYPOINT x"
     assert "executable file not found" in found.details[1]
 
 
@@ -152,18 +163,22 @@ def test_a_script_that_takes_an_empty_address_is_a_fault_of_the_script_s_point()
     assert [point for point, faults in found.parts.items() if faults] == ["4"]
 
 
-def about(**config: Any) -> dict[str, Any]:
+def description(**config: Any) -> dict[str, Any]:
     return {"Os": "linux", "Architecture": "arm64", "Config": config}
 
 
+def description_faults(description: dict[str, Any], platform: str) -> list[tuple[int, str]]:
+    return list(launcher._description_faults(description, platform))
+
+
 def test_platform_user_and_environment_are_seen_from_outside() -> None:
-    assert launcher.inspect_faults(about(User="root", Env=["PATH=/bin"]), "linux/arm64") == []
-    (wrong,) = launcher.inspect_faults(about(), "linux/amd64")
+    assert description_faults(description(User="root", Env=["PATH=/bin"]), "linux/arm64") == []
+    (wrong,) = description_faults(description(), "linux/amd64")
     assert wrong == (1, "the image is for linux/arm64, but image.yaml says linux/amd64")
-    (user,) = launcher.inspect_faults(about(User="app"), "linux/arm64")
+    (user,) = description_faults(description(User="app"), "linux/arm64")
     assert user[1].startswith("USER is app")
     baked = ["VLLM_HOST_IP=10.0.0.1", "NCCL_SOCKET_IFNAME=enp1s0", "RAY_memory_monitor_refresh_ms=0", "NCCL_DEBUG=WARN"]
-    faults = launcher.inspect_faults(about(Env=baked), "linux/arm64")
+    faults = description_faults(description(Env=baked), "linux/arm64")
     assert [(point, words.split("'")[1]) for point, words in faults] == [(10, entry) for entry in baked[:3]]
 
 
@@ -189,27 +204,25 @@ Total Usage:
 
 
 def test_nodes_and_accelerators_are_read_from_ray_status() -> None:
-    assert ray.read_status(STATUS) == (2, 2.0)
-    assert ray.read_status("Could not find any running Ray instance.") == (0, 0.0)
+    assert ray.parse_status(STATUS) == (2, 2.0)
+    assert ray.parse_status("Could not find any running Ray instance.") == (0, 0.0)
 
 
-def test_what_the_image_does_without_is_no_fault_and_is_said() -> None:
-    lacking = {**good_facts(), "tool:earlyoom": "", "rdma-core": ""}
-    answers = {**good_answers(), "library:libibverbs.so.1": Answer(error="OSError: not found")}
-    said, at = Said(0, ""), "/workspace/vllm"
-    assert launcher.verdict(lacking, said, answers, [], at).outcome is Outcome.FAILED
-    found = launcher.verdict(lacking, said, answers, [], at, ("earlyoom", "rdma"))
-    assert found.outcome is Outcome.OK
+def test_what_the_image_does_without_is_reported_and_is_not_a_fault() -> None:
+    lacking = {"tool:earlyoom": "", "rdma-core": ""}
+    answers = {"library:libibverbs.so.1": ProbeAnswer(error="OSError: not found")}
+    without = ("earlyoom", "rdma")
+    assert verdict(lacking, answers).outcome is CheckOutcome.FAILED
+    found = verdict(lacking, answers, without=without)
+    assert found.outcome is CheckOutcome.OK
     assert found.details[0].endswith("without earlyoom, rdma")
-    assert launcher.verdict({**lacking, "tool:git": ""}, said, answers, [], at, ("earlyoom", "rdma")).outcome is (
-        Outcome.FAILED
-    )
+    assert verdict({**lacking, "tool:git": ""}, answers, without=without).outcome is CheckOutcome.FAILED
 
 
 def of_rays(*rays: tuple[str, str], imported: str = "2.60.0") -> tuple[str, ...]:
     answers = {
-        "versions": Answer([["ray", imported, "/usr/lib/python3/dist-packages"]]),
-        "requirements": Answer({"python": "3.12.3", "distributions": []}),
+        "versions": ProbeAnswer([["ray", imported, "/usr/lib/python3/dist-packages"]]),
+        "requirements": ProbeAnswer({"python": "3.12.3", "distributions": []}),
     }
     return verdict({f"ray:{path}": said for path, said in rays}, answers).details
 
@@ -218,18 +231,18 @@ OLD, NEW = ("/usr/bin/ray", "2.44.0/3.12.3"), ("/opt/venv/bin/ray", "2.60.0/3.12
 
 
 def test_a_ray_on_path_that_python_does_not_import_is_named_with_both_versions() -> None:
-    (said,) = of_rays(OLD, NEW)
-    assert "/usr/bin/ray (2.44.0 under Python 3.12.3), /opt/venv/bin/ray (2.60.0 under Python 3.12.3)" in said
-    assert "/usr/bin/ray comes first, but Python 3.12.3 imports Ray 2.60.0" in said
-    assert "put the folder of the right one first on PATH" in said
+    (detail,) = of_rays(OLD, NEW)
+    assert "/usr/bin/ray (2.44.0 under Python 3.12.3), /opt/venv/bin/ray (2.60.0 under Python 3.12.3)" in detail
+    assert "/usr/bin/ray comes first, but Python 3.12.3 imports Ray 2.60.0" in detail
+    assert "put the folder of the right one first on PATH" in detail
 
 
 def test_the_same_ray_under_another_python_is_named_too() -> None:
-    (said,) = of_rays(("/usr/bin/ray", "2.60.0/3.11.2"))
-    assert "1 `ray` on PATH, /usr/bin/ray (2.60.0 under Python 3.11.2): " in said
+    (detail,) = of_rays(("/usr/bin/ray", "2.60.0/3.11.2"))
+    assert "1 `ray` on PATH, /usr/bin/ray (2.60.0 under Python 3.11.2): " in detail
 
 
-def test_of_two_rays_the_right_one_first_is_fine_and_so_is_one_that_does_not_speak() -> None:
+def test_two_rays_with_the_right_one_first_pass_and_so_does_one_without_a_version() -> None:
     for rays in ([NEW, OLD], [("/usr/bin/ray", "/")], [("/usr/bin/ray", "2.60.0/")], []):
         assert "an unmodified launch-cluster.sh" in of_rays(*rays)[0]
 
@@ -238,7 +251,7 @@ def test_every_fault_belongs_to_one_of_the_fourteen_points() -> None:
     good = verdict({})
     assert list(good.parts) == [str(number) for number in range(1, 15)]
     assert not any(good.parts.values())
-    bad = verdict({"tool:patch": "", "writable:/workspace": "no"}, {"dashboard": Answer(error="gone")})
+    bad = verdict({"tool:patch": "", "writable:/workspace": "no"}, {"dashboard": ProbeAnswer(error="gone")})
     assert {point for point, faults in bad.parts.items() if faults} == {"5", "7", "8"}
     assert sorted(words for faults in bad.parts.values() for words in faults) == sorted(bad.details)
     assert good.as_json()["points"]["14"] == []
