@@ -212,7 +212,7 @@ def difference(plan: NodePlan, state: ContainerState | None) -> str | None:
 def pack_files(files: Mapping[str, bytes]) -> bytes:
     """Returns a tar of files, given by path below TANDEM_FOLDER; only root can read the token."""
     folder = TANDEM_FOLDER.removeprefix("/")
-    return archives.packed(
+    return archives.archive_bytes(
         {f"{folder}/{path}": (content, 0o600 if path == TOKEN_FILE else 0o644) for path, content in files.items()}
     )
 

@@ -15,7 +15,7 @@ from pipeline.config.loader import Config
 from pipeline.config.models import Additions, Combine, CombinedImage
 from pipeline.core import platforms
 from pipeline.core.errors import ConfigError, Exit, TandemError
-from pipeline.core.suggest import nearest
+from pipeline.core.suggest import suggestion
 from pipeline.foreign import combinations, comparison
 from pipeline.foreign.combinations import Combination
 from pipeline.foreign.comparison import Side
@@ -187,7 +187,7 @@ def _asked(loaded: Config, words: list[str], options: Options) -> AdviceRequest:
         )
     name = words[0] if words else next(iter(having))
     if name not in loaded.images:
-        raise ConfigError(f"no image is called {name!r}", hint=nearest(name, loaded.images))
+        raise ConfigError(f"no image is called {name!r}", hint=suggestion(name, loaded.images))
     if name not in having:
         raise ConfigError(
             f"dockerfiles/{name}/image.yaml does not say which images to combine",
@@ -212,7 +212,7 @@ def _wanting(image: CombinedImage, architectures: tuple[str, ...]) -> CombinedIm
 def _platform(given: str) -> str:
     if given and given not in platforms.PLATFORMS:
         raise ConfigError(
-            f"--platform {given}: not a platform of images here", hint=nearest(given, platforms.PLATFORMS)
+            f"--platform {given}: not a platform of images here", hint=suggestion(given, platforms.PLATFORMS)
         )
     return given or PLATFORM
 

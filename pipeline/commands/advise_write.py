@@ -7,7 +7,7 @@ from uuid import uuid4
 
 from pipeline.config import image_yaml, loader
 from pipeline.core.errors import TandemError
-from pipeline.core.files import not_writable, write_whole
+from pipeline.core.files import write_failure, write_whole
 
 
 def create_image_folder(root: Path, name: str, text: str) -> str:
@@ -21,7 +21,7 @@ def create_image_folder(root: Path, name: str, text: str) -> str:
         new.rename(folder)
     except OSError as error:
         shutil.rmtree(new, ignore_errors=True)
-        raise not_writable(folder, error) from error
+        raise write_failure(folder, error) from error
     try:
         loader.load_config(root)
     except TandemError:

@@ -10,7 +10,7 @@ from doit.cmd_base import Command
 from pipeline.commands.base import exit_code_when_piped
 from pipeline.commands.failures import parse_words, print_error
 from pipeline.core.errors import ConfigError, Exit
-from pipeline.core.suggest import likely
+from pipeline.core.suggest import closest_name
 
 DOITW = (
     ("test [PYTEST'S ARGUMENTS]", "check the sources, then run the tests"),
@@ -119,7 +119,9 @@ class Help(cmd_help.Help):  # type: ignore[misc]  # doit has no annotations
         if self._word is not None:
             if broken := sys.exc_info()[1]:  # dodo.py cannot be read, so nobody knows its tasks
                 raise broken
-            near = likely(self._word, [name for name, command in cmds.items() if not issubclass(command, Refused)])
+            near = closest_name(
+                self._word, [name for name, command in cmds.items() if not issubclass(command, Refused)]
+            )
             hint = f"did you mean {near!r}?" if near else "doit help lists the commands, doit list the tasks"
             raise ConfigError(f"{self._word!r} is neither a command nor a task", hint=hint)
         super().print_usage({name: command for name, command in cmds.items() if not issubclass(command, Refused)})

@@ -12,7 +12,7 @@ from doit.cmdparse import CmdParseError
 from doit.exceptions import InvalidCommand, InvalidDodoFile, InvalidTask
 
 from pipeline.core.errors import ConfigError, Exit, TandemError
-from pipeline.core.files import of_the_disk
+from pipeline.core.files import as_disk_failure
 from pipeline.core.procs import interruptible
 
 
@@ -41,7 +41,7 @@ def exit_code_of(act: Callable[[], int]) -> int:
         sys.stderr.write("interrupted\n")
         return Exit.INTERRUPTED
     except Exception as error:
-        if isinstance(known := of_the_disk(error), TandemError):
+        if isinstance(known := as_disk_failure(error), TandemError):
             return print_error(known)
         sys.stderr.write(f"this is a bug:\n{traceback.format_exc()}")
         return Exit.BUG

@@ -7,7 +7,7 @@ from pipeline.commands.base import JSON, GraphCommand, Options, print_json
 from pipeline.commands.survey import SCHEMA
 from pipeline.commands.text import counted
 from pipeline.core.errors import ConfigError, Exit
-from pipeline.core.files import not_writable
+from pipeline.core.files import write_failure
 from pipeline.graph.graph import Graph
 from pipeline.graph.records import LATEST
 from pipeline.graph.selection import select_tasks
@@ -51,7 +51,7 @@ def _forget(folder: Path) -> int:
         try:
             path.unlink(missing_ok=True)
         except OSError as error:
-            raise not_writable(path, error) from error
+            raise write_failure(path, error) from error
     return len(records)
 
 

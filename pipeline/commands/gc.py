@@ -87,7 +87,7 @@ def _busy(graph: Graph) -> dict[str, Holder]:
 
 def _find(graph: Graph, keep: int, busy: Mapping[str, Holder]) -> Garbage:
     items, kept = find_garbage(graph, keep, busy)
-    for folder in scratch.left_behind():
+    for folder in scratch.abandoned_folders():
         items += item_at(UNFINISHED, folder)
     notes = [f"{name} is running, in process {found.pid}" for name, found in busy.items()]
     if busy:

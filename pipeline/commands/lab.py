@@ -9,7 +9,7 @@ from pipeline.commands.progress import Shown
 from pipeline.commands.survey import SCHEMA
 from pipeline.commands.text import format_table
 from pipeline.core.errors import ConfigError, Exit
-from pipeline.core.suggest import nearest
+from pipeline.core.suggest import suggestion
 from pipeline.graph.task import Json
 from pipeline.lab import lab, machines
 from pipeline.lab.lab import Look
@@ -47,7 +47,7 @@ class Lab(GraphCommand):
         if what not in OPTIONS:
             raise ConfigError(
                 f"doit lab {what}: what shall it do?" if what else "doit lab: what shall it do?",
-                hint=(nearest(what, OPTIONS) if what else "") or "up, down or ps",
+                hint=(suggestion(what, OPTIONS) if what else "") or "up, down or ps",
             )
         for option in ("store", "machines", "json"):
             if opt_values[option] and option not in OPTIONS[what]:

@@ -10,7 +10,7 @@ from pipeline.cluster.nodes import ContainerState, read_output
 from pipeline.commands.base import GraphCommand, Options
 from pipeline.commands.clusters import check_word_count, find_containers, select_cluster
 from pipeline.core.errors import ConfigError, Exit
-from pipeline.core.suggest import nearest
+from pipeline.core.suggest import suggestion
 from pipeline.host import engine
 
 Place = tuple[str, ContainerState]
@@ -44,7 +44,7 @@ class Logs(GraphCommand):
         known = {node.name for node in meant.nodes} | {found.node for _, found in there}
         for node in wanted:
             if node not in known:
-                raise ConfigError(f"cluster {meant.name} has no node {node!r}", hint=nearest(node, known))
+                raise ConfigError(f"cluster {meant.name} has no node {node!r}", hint=suggestion(node, known))
         there = [(endpoint, found) for endpoint, found in there if found.node in (wanted or known)]
         if not there:
             said = f"node {wanted[0]} does not run" if wanted else "nothing runs"

@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import inspect as shapes
 
 from pipeline.config.rules import Key, Violation
-from pipeline.core.suggest import nearest
+from pipeline.core.suggest import suggestion
 
 _KINDS: dict[type[Any], tuple[type[Any], str]] = {
     shapes.StrType: (str, "text"),
@@ -83,7 +83,7 @@ def _struct_violations(value: dict[Any, Any], shape: shapes.StructType, key: Key
     fields = {field.encode_name: field for field in shape.fields}
     for name in value:
         if name not in fields:
-            yield (*key, str(name)), "unknown key", nearest(str(name), fields)
+            yield (*key, str(name)), "unknown key", suggestion(str(name), fields)
     for name, field in fields.items():
         if name in value:
             yield from _violations(value[name], field.type, (*key, name), {})
@@ -106,7 +106,7 @@ def _text_violations(value: str, shape: shapes.StrType, key: Key, extra: Mapping
         return
     if choice := _CHOICE.fullmatch(shape.pattern or ""):
         words = [choice["before"] + word for word in choice["words"].split("|")]
-        yield key, f"{_shown(value)} is not one of {', '.join(words)}", nearest(value, words)
+        yield key, f"{_shown(value)} is not one of {', '.join(words)}", suggestion(value, words)
     else:
         yield key, f"{_shown(value)} is not {extra.get('words', f'of the form {shape.pattern}')}", ""
 

@@ -23,7 +23,7 @@ from pipeline.config.rules import (
     pipeline_violations,
 )
 from pipeline.core.errors import ConfigError
-from pipeline.core.suggest import likely, nearest
+from pipeline.core.suggest import closest_name, suggestion
 
 _CACHE_KIND = "yaml 1"
 """The cache's name for a file's value. Raise the number when the same text comes to mean another value."""
@@ -54,7 +54,9 @@ class Config(Struct, frozen=True):
         """Return the cluster of that name. Raises ConfigError, with the nearest name, if there is none."""
         if name in self.pipeline.clusters:
             return self.pipeline.clusters[name]
-        raise ConfigError(f"{PIPELINE_FILE}: no cluster is called {name!r}", hint=nearest(name, self.pipeline.clusters))
+        raise ConfigError(
+            f"{PIPELINE_FILE}: no cluster is called {name!r}", hint=suggestion(name, self.pipeline.clusters)
+        )
 
 
 class YamlFile(Struct, frozen=True):
@@ -190,7 +192,7 @@ def _image_model(value: Any) -> type[DebianImage] | type[CombinedImage]:
     """Return the model that fits the kind of image which a file describes."""
     base = value.get("base") if isinstance(value, dict) else None
     keys = [str(key) for key in base] if isinstance(base, dict) else []
-    on_image = any(likely(key, ("image", *DEBIAN_KEYS)) == "image" for key in keys)
+    on_image = any(closest_name(key, ("image", *DEBIAN_KEYS)) == "image" for key in keys)
     return CombinedImage if on_image or (isinstance(value, dict) and "combine" in value) else DebianImage
 
 

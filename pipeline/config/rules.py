@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from pipeline.config.launcher_contract import is_node_specific
 from pipeline.config.models import Cluster, CombinedImage, Image, Node, Pipeline
 from pipeline.core.names import normalised_name
-from pipeline.core.suggest import nearest
+from pipeline.core.suggest import suggestion
 
 Key = tuple[str | int, ...]
 Violation = tuple[Key, str, str]
@@ -47,7 +47,7 @@ DERIVED_ARGUMENTS = {
 def pipeline_violations(pipeline: Pipeline, images: Mapping[str, Image]) -> Iterator[Violation]:
     """Yield what is wrong in a pipeline.yaml whose single values fit; `images` are by folder name."""
     if pipeline.default not in pipeline.clusters:
-        hint = nearest(pipeline.default, pipeline.clusters)
+        hint = suggestion(pipeline.default, pipeline.clusters)
         yield ("default",), f"no cluster is called {pipeline.default!r}", hint
     if problem := address_problem(pipeline.registry.address):
         yield ("registry", "address"), *problem
@@ -141,7 +141,7 @@ def endpoint_problem(endpoint: str) -> tuple[str, str] | None:
     if password is not None:
         return "the endpoint holds a password", "use a key of ssh's agent: ssh://me@spark-1"
     if url.scheme not in ENDPOINT_SCHEMES:
-        near = nearest(endpoint, ("local",)) if "://" not in endpoint else ""
+        near = suggestion(endpoint, ("local",)) if "://" not in endpoint else ""
         return f"{endpoint!r} is not a Docker endpoint", near if "did you" in near else examples
     if re.search(r"\s", endpoint) or not (url.path.strip("/") if url.scheme == "unix" else is_host(host or "")):
         return f"{endpoint!r} names no {'socket' if url.scheme == 'unix' else 'host'}", examples
@@ -198,7 +198,7 @@ def _is_below(name: str) -> bool:
 def _cluster_violations(name: str, cluster: Cluster, images: Mapping[str, Image]) -> Iterator[Violation]:
     if cluster.image not in images:
         folders = f"folders in dockerfiles/: {', '.join(sorted(images)) or 'none'}"
-        near = nearest(cluster.image, images)
+        near = suggestion(cluster.image, images)
         hint = f"{near} {folders}" if near.startswith("did you") else folders
         yield ("image",), f"no image is called {cluster.image!r}", hint
     names = [node.name for node in cluster.nodes]
@@ -209,7 +209,7 @@ def _cluster_violations(name: str, cluster: Cluster, images: Mapping[str, Image]
     yield from _address_violations(cluster)
     model = cluster.serve.model
     if model != TINY_MODEL and not model.startswith("/"):
-        near = nearest(model, (TINY_MODEL,))
+        near = suggestion(model, (TINY_MODEL,))
         hint = (
             near if near.startswith("did you") else f"{TINY_MODEL} (made by Tandem), or an absolute path on the nodes"
         )

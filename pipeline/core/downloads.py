@@ -11,15 +11,15 @@ from urllib.request import getproxies, proxy_bypass
 if TYPE_CHECKING:
     from urllib3 import BaseHTTPResponse, PoolManager
 
-CONNECTING = 10  # seconds
-SILENT = 30  # seconds without a byte
+CONNECT_TIMEOUT_S = 10  # seconds
+READ_TIMEOUT_S = 30  # seconds without a byte
 
 
 class UnreachableError(Exception):
     """Nobody answered, or the connection broke: another try may do better."""
 
 
-class Web:
+class Downloader:
     """Connections that many threads share; closed as a context manager.
 
     `proxies` maps a scheme to a proxy's URL; without it the environment's are used, no_proxy included.
@@ -41,14 +41,14 @@ class Web:
         A file: URL answers 200 or 404. Raises UnreachableError, also while reading.
         """
         if url.startswith("file:"):
-            with _local(url) as local:
+            with _open_local(url) as local:
                 yield local
             return
-        with _reaching(url):
+        with _connection_errors(url):
             answer = self._ask(url, {"Range": f"bytes={start}-"} if start else {})
 
         def read(size: int) -> bytes:
-            with _reaching(url):
+            with _connection_errors(url):
                 return answer.read(size)
 
         try:
@@ -74,7 +74,7 @@ class Web:
             decode_content=False,
             redirect=True,
             retries=Retry(total=None, connect=0, read=0, other=0, status=0, redirect=5),
-            timeout=Timeout(connect=CONNECTING, read=SILENT),
+            timeout=Timeout(connect=CONNECT_TIMEOUT_S, read=READ_TIMEOUT_S),
         )
 
     def _pool(self, scheme: str, host: str) -> "PoolManager":
@@ -102,7 +102,7 @@ class Web:
 
 
 @contextmanager
-def _reaching(url: str) -> Iterator[None]:
+def _connection_errors(url: str) -> Iterator[None]:
     from urllib3.exceptions import HTTPError
 
     try:
@@ -112,7 +112,7 @@ def _reaching(url: str) -> Iterator[None]:
 
 
 @contextmanager
-def _local(url: str) -> Iterator[tuple[int, Callable[[int], bytes]]]:
+def _open_local(url: str) -> Iterator[tuple[int, Callable[[int], bytes]]]:
     try:
         file = Path(unquote(urlsplit(url).path)).open("rb")  # noqa: SIM115  closed below
     except OSError:

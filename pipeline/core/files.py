@@ -41,10 +41,10 @@ def write_whole(path: Path, content: str | bytes, *, mode: int | None = None, sy
             if mode is not None:
                 temporary.chmod(mode)
     except OSError as error:
-        raise not_writable(path, error) from error
+        raise write_failure(path, error) from error
 
 
-def point(link: Path, name: str) -> None:
+def replace_link(link: Path, name: str) -> None:
     """Makes `link` a symbolic link to `name` beside it, in one step. Raises HostError if it cannot be written."""
     if link.is_symlink() and str(link.readlink()) == name:
         return
@@ -52,10 +52,10 @@ def point(link: Path, name: str) -> None:
         with replacing(link) as temporary:
             temporary.symlink_to(name)
     except OSError as error:
-        raise not_writable(link, error) from error
+        raise write_failure(link, error) from error
 
 
-def not_writable(path: Path, error: OSError) -> HostError:
+def write_failure(path: Path, error: OSError) -> HostError:
     """Returns the failure to report when a file cannot be written."""
     return HostError(
         f"{path}: cannot be written: {error.strerror or error}",
@@ -63,7 +63,7 @@ def not_writable(path: Path, error: OSError) -> HostError:
     )
 
 
-def of_the_disk(error: BaseException) -> BaseException:
+def as_disk_failure(error: BaseException) -> BaseException:
     """Returns an expected failure in place of an error of a full or read-only disk, and any other error as it is."""
     if isinstance(error, OSError) and error.errno in DISK_FULL:
         where = f"{error.filename}: " if error.filename else ""

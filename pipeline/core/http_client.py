@@ -34,7 +34,7 @@ class TooLargeError(ValueError):
     """An answer is larger than the caller allows."""
 
 
-class Answer(Struct, frozen=True):
+class HttpResponse(Struct, frozen=True):
     """One HTTP response."""
 
     status: int
@@ -47,7 +47,7 @@ class Answer(Struct, frozen=True):
         return json.loads(self.body)
 
 
-def ask(
+def request(
     address: Address,
     path: str,
     *,
@@ -57,7 +57,7 @@ def ask(
     within: float = ANSWER_TIMEOUT_S,
     max_bytes: int = MAX_ANSWER_BYTES,
     tls: "SSLContext | None" = None,
-) -> Answer:
+) -> HttpResponse:
     """Makes one request; `within` is the time in seconds for the whole answer.
 
     Raises OSError if nothing answers (TimeoutError if the time is up), ValueError if the answer is not HTTP,
@@ -72,7 +72,7 @@ def ask(
         return _parse(_receive(connection, deadline, max_bytes))
 
 
-def heads(
+def head_statuses(
     address: Address,
     paths: Sequence[str],
     *,
@@ -153,11 +153,11 @@ def _connect(address: Address, within: float, tls: "SSLContext | None") -> socke
     return connection
 
 
-def _parse(raw: bytes) -> Answer:
+def _parse(raw: bytes) -> HttpResponse:
     head, separator, body = raw.partition(b"\r\n\r\n")
     first, *rest = head.decode("latin-1").split("\r\n")
     words = first.split(" ", 2)
     if not separator or not words[0].startswith("HTTP/") or len(words) < 2:
         raise ValueError(f"not an HTTP response: {raw[:40]!r}")
     headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in rest)}
-    return Answer(int(words[1]), headers, body)
+    return HttpResponse(int(words[1]), headers, body)

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from pipeline.core.errors import BusyError, ConfigError
-from pipeline.core.files import not_writable
+from pipeline.core.files import write_failure
 from pipeline.core.log import Log, announce
 from pipeline.core.waiting import wait_until
 
@@ -48,7 +48,7 @@ def take_lock(path: Path, *, wait: bool) -> int:
             path.parent.mkdir(parents=True, exist_ok=True)
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            raise not_writable(path, error) from error
+            raise write_failure(path, error) from error
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             if holds_lock(handle, path):

@@ -4,12 +4,12 @@ import os
 from pathlib import Path
 
 
-def owner() -> str:
+def current_owner() -> str:
     """This process, told apart from every other one: PID namespace, PID, start time."""
     return f"{_namespace()} {os.getpid()} {_start('self')}"
 
 
-def gone(whose: str) -> bool:
+def is_gone(whose: str) -> bool:
     """Whether the process that owner() named is gone; one of another PID namespace cannot be seen, and lives."""
     namespace, pid, start = (*whose.split(), "", "", "")[:3]
     if namespace != _namespace() or not pid.isdecimal():

@@ -22,12 +22,12 @@ from typing import IO
 from pipeline.core.errors import Cancelled, HostError, TandemError
 from pipeline.core.log import Log
 
-TAIL = 15
-GRACE = 5.0
+TAIL_LINES = 15
+GRACE_S = 5.0
 """Seconds that programs together have between SIGTERM and SIGKILL."""
-LINGER = 1.0
+LINGER_S = 1.0
 """Seconds that a program's output is still heard after its end: a process that it left behind may hold the pipe."""
-PULSE = 0.1
+PULSE_S = 0.1
 FIXED = {"LC_ALL": "C.UTF-8", "TZ": "UTC"}
 UMASK = 0o022
 # What a program may hear of the caller, by name; a star stands for the rest of one.
@@ -69,33 +69,33 @@ class ProgramError(TandemError):
     """A program ended with a non-zero status; `status` and the last lines of `output` say more."""
 
     def __init__(self, argv: Sequence[str], status: int, output: str) -> None:
-        said = "\n".join(output.splitlines()[-TAIL:])
+        said = "\n".join(output.splitlines()[-TAIL_LINES:])
         super().__init__(f"{argv[0]} ended with status {status}: {shlex.join(argv)}\n{said}".rstrip())
         self.argv = tuple(argv)
         self.status = status
         self.output = output
 
 
-def environment(hears: Sequence[str], given: Mapping[str, str] | None = None) -> dict[str, str]:
+def program_environment(inherit: Sequence[str], given: Mapping[str, str] | None = None) -> dict[str, str]:
     """A program's environment: of `given` (by default this process's) what is on the list, and FIXED."""
     env = os.environ if given is None else given
-    return {name: value for name, value in env.items() if _is_heard(name, hears)} | FIXED
+    return {name: value for name, value in env.items() if _is_inherited(name, inherit)} | FIXED
 
 
-def unheard(hears: Sequence[str]) -> list[str]:
+def uninherited_variables(inherit: Sequence[str]) -> list[str]:
     """The names of this process's environment that are not on the list, for who cannot start a program by run()."""
-    return sorted(name for name in os.environ if not _is_heard(name, hears) and name not in FIXED)
+    return sorted(name for name in os.environ if not _is_inherited(name, inherit) and name not in FIXED)
 
 
-def _is_heard(name: str, hears: Sequence[str]) -> bool:
-    return name in hears or any(name.startswith(one[:-1]) for one in hears if one.endswith("*"))
+def _is_inherited(name: str, inherit: Sequence[str]) -> bool:
+    return name in inherit or any(name.startswith(one[:-1]) for one in inherit if one.endswith("*"))
 
 
 def run(
     argv: Sequence[str],
     *,
     log: Log,
-    hears: Sequence[str] = SEALED,
+    inherit: Sequence[str] = SEALED,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     within: float = 3600,
@@ -104,7 +104,7 @@ def run(
 ) -> str:
     """Run a program to its end, its output line by line in the log; returns that output (stdout and stderr).
 
-    It hears of this process's environment what `hears` names, and `env`, which is laid over it. `within` is in seconds.
+    It inherits the variables that `inherit` lists; `env` is laid over them. `within` is in seconds.
     What takes away what was made elsewhere is `tidying`: it runs after cancel() too. Raises ProgramError on a non-zero
     status, HostError if the program is not there, TandemError when it runs too long, Cancelled after cancel().
     """
@@ -116,10 +116,10 @@ def run(
         if not quiet:
             log.line(line)
 
-    ear = _Lines(hear)
+    ear = _LineReader(hear)
     with ExitStack() as ends:
         with uninterrupted():
-            process = _start(argv, environment(hears) | dict(env or {}), cwd, merged=True, tidying=tidying)
+            process = _start(argv, program_environment(inherit) | dict(env or {}), cwd, merged=True, tidying=tidying)
             ends.callback(_forget, process)
         assert process.stdout is not None
         timed_out = _hear(process, {process.stdout: ear.hear}, b"", within)
@@ -131,7 +131,7 @@ def run(
 def capture(
     argv: Sequence[str],
     *,
-    hears: Sequence[str] = SEALED,
+    inherit: Sequence[str] = SEALED,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     within: float = 60,
@@ -139,13 +139,15 @@ def capture(
 ) -> str:
     """Run a program to its end and return its stdout; stderr is part of the error if it fails.
 
-    `hears` and `env` are run()'s. Raises what run() raises.
+    `inherit` and `env` are run()'s. Raises what run() raises.
     """
     said: list[bytes] = []
     complaints: list[bytes] = []
     with ExitStack() as ends:
         with uninterrupted():
-            process = _start(argv, environment(hears) | dict(env or {}), cwd, merged=False, piped=stdin is not None)
+            process = _start(
+                argv, program_environment(inherit) | dict(env or {}), cwd, merged=False, piped=stdin is not None
+            )
             ends.callback(_forget, process)
         assert process.stdout is not None
         assert process.stderr is not None
@@ -160,7 +162,7 @@ def _text(raw: bytes) -> str:
     return raw.decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n")
 
 
-class _Lines:
+class _LineReader:
     """Bytes as they come, handed on line by line; a carriage return ends a line too."""
 
     def __init__(self, hand_on: Callable[[str], None]) -> None:
@@ -197,7 +199,7 @@ def _hear(
             os.set_blocking(process.stdin.fileno(), False)
             selector.register(process.stdin, selectors.EVENT_WRITE, _teller(process.stdin, given))
         while selector.get_map():
-            for key, _ in selector.select(PULSE):
+            for key, _ in selector.select(PULSE_S):
                 if not key.data(key.fd):
                     selector.unregister(key.fd)
             now = time.monotonic()
@@ -207,7 +209,7 @@ def _hear(
                     _kill(process)
                 continue
             ended = ended or now
-            if now > ended + LINGER:
+            if now > ended + LINGER_S:
                 break
     while process.poll() is None:  # its output has ended before it
         try:
@@ -282,7 +284,7 @@ def cancelled() -> bool:
 def interruptible() -> Iterator[None]:
     """Have each of SIGNALS raise KeyboardInterrupt, never between a program's start and its being known; main thread.
 
-    One that is ignored stays so, and so does one that somebody else hears.
+    One that is ignored stays so, and so does one that somebody else inherit.
     """
     mine = (signal.SIG_DFL, signal.default_int_handler)
     main = threading.current_thread() is threading.main_thread()
@@ -370,7 +372,7 @@ def _forget(process: subprocess.Popen[bytes]) -> None:
 def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
     for process in processes:
         _kill(process, signal.SIGTERM)
-    deadline = time.monotonic() + GRACE
+    deadline = time.monotonic() + GRACE_S
     try:
         for process in processes:
             with suppress(subprocess.TimeoutExpired):
@@ -389,7 +391,7 @@ def _kill(process: subprocess.Popen[bytes], how: int = signal.SIGKILL) -> None:
     except PermissionError:  # it runs as root, by sudo without a password
         argv = ["sudo", "-n", "kill", f"-{int(how)}", "--", f"-{process.pid}"]
         with suppress(OSError, subprocess.TimeoutExpired):
-            subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=GRACE, check=False)
+            subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=GRACE_S, check=False)
 
 
 def _judge(argv: Sequence[str], status: int, output: str, too_long: float | None, *, tidying: bool = False) -> None:

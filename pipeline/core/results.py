@@ -12,9 +12,9 @@ from pathlib import Path
 
 from pipeline.core.locks import locked
 
-WHOLE = ""
+WHOLE_FILE = ""
 """The name of a result that is one file, in place of the names of files in a folder."""
-TAKEN = {errno.EEXIST, errno.ENOTEMPTY, errno.EISDIR, errno.ENOTDIR}
+OCCUPIED_ERRORS = {errno.EEXIST, errno.ENOTEMPTY, errno.EISDIR, errno.ENOTDIR}
 
 
 def keep(made: Path, place: Path, files: Mapping[str, str]) -> None:
@@ -24,28 +24,28 @@ def keep(made: Path, place: Path, files: Mapping[str, str]) -> None:
     that may be read of it. If the place holds them, the new result goes. A file that is damaged there is replaced, in
     one step. Raises ValueError (a bug) for a result with other files.
     """
-    if unnamed := set(_names(made)) ^ files.keys():
+    if unnamed := set(_file_names(made)) ^ files.keys():
         raise ValueError(f"{place}: {', '.join(sorted(unnamed))}: not in the result, or not named by it")
     place.parent.mkdir(parents=True, exist_ok=True)
     # No name here contains a digest: `doit gc` would take what is left of it for a result that a record mentions.
     aside = place.parent / f".{os.urandom(6).hex()}"
     try:
-        _move(made, aside)
+        _move_to_disk(made, aside)
         with locked(place.parent / f".{hashlib.sha256(place.name.encode()).hexdigest()[:16]}.lock", remove=True):
-            if not _first(aside, place):
-                _mend(aside, place, files)
+            if not _rename_if_absent(aside, place):
+                _repair(aside, place, files)
     finally:
         _remove(aside)
 
 
-def _names(made: Path) -> Iterator[str]:
+def _file_names(made: Path) -> Iterator[str]:
     if not made.is_dir():
-        yield WHOLE
+        yield WHOLE_FILE
         return
     yield from (path.relative_to(made).as_posix() for path in made.rglob("*") if not path.is_dir())
 
 
-def _move(made: Path, aside: Path) -> None:
+def _move_to_disk(made: Path, aside: Path) -> None:
     """Bring a result to the disk on which its place is."""
     try:
         made.rename(aside)
@@ -55,7 +55,7 @@ def _move(made: Path, aside: Path) -> None:
         shutil.move(made, aside)
 
 
-def _first(aside: Path, place: Path) -> bool:
+def _rename_if_absent(aside: Path, place: Path) -> bool:
     """Whether the place was free, and has the new result now."""
     if os.path.lexists(place):
         if place.is_dir() == aside.is_dir():
@@ -65,19 +65,19 @@ def _first(aside: Path, place: Path) -> bool:
         aside.rename(place)
     except OSError as error:
         # By somebody who saw no lock, as on some network file systems.
-        if error.errno not in TAKEN:
+        if error.errno not in OCCUPIED_ERRORS:
             raise
         return False
     return True
 
 
-def _mend(aside: Path, place: Path, files: Mapping[str, str]) -> None:
+def _repair(aside: Path, place: Path, files: Mapping[str, str]) -> None:
     """Replace what is not what its name says; most often nothing is."""
     from pipeline.core import store
 
     for name, sha256 in files.items():
         there = place / name
-        if there.is_file() and store.digest(there) == sha256:
+        if there.is_file() and store.file_digest(there) == sha256:
             continue
         there.parent.mkdir(parents=True, exist_ok=True)
         if there.is_dir():

@@ -14,24 +14,24 @@ from pathlib import Path
 
 from pipeline.core import owners
 
-MEMORY = Path("/dev/shm")
+MEMORY_FOLDER = Path("/dev/shm")
 PREFIX = "tandem-"
 
 
 @contextmanager
-def scratch_folder(size: int, beside: Path, memory: Path = MEMORY) -> Iterator[Path]:
+def scratch_folder(size: int, beside: Path, memory: Path = MEMORY_FOLDER) -> Iterator[Path]:
     """An empty folder for about `size` bytes, removed afterwards: in `memory` if it fits in easily, else in `beside`.
 
     What a killed process left in `memory` is removed first.
     """
-    for left in left_behind(memory):
+    for left in abandoned_folders(memory):
         shutil.rmtree(left, ignore_errors=True)
-    where = memory if fits(size, memory, _available()) else beside
+    where = memory if fits_in_memory(size, memory, _available()) else beside
     with tempfile.TemporaryDirectory(prefix=_prefix(), dir=where) as made:
         yield Path(made)
 
 
-def fits(size: int, memory: Path, available: int) -> bool:
+def fits_in_memory(size: int, memory: Path, available: int) -> bool:
     """Whether `size` bytes take less than a third of the available memory, and less than half of the room there."""
     try:
         room = shutil.disk_usage(memory).free
@@ -45,15 +45,15 @@ def _available() -> int:
     return int(match[1]) * 1024 if match else 0
 
 
-def left_behind(memory: Path = MEMORY) -> Iterator[Path]:
+def abandoned_folders(memory: Path = MEMORY_FOLDER) -> Iterator[Path]:
     """The folders of processes that are gone."""
     for left in memory.glob(f"{PREFIX}*-*-*-*"):
         namespace, pid, start, *_ = left.name.removeprefix(PREFIX).split("-")
-        if owners.gone(f"pid:[{namespace}] {pid} {start}"):
+        if owners.is_gone(f"pid:[{namespace}] {pid} {start}"):
             yield left
 
 
 def _prefix() -> str:
     """Who made a folder, as its name says it: /dev/shm may be shared with processes that cannot be seen from here."""
-    namespace, pid, start = owners.owner().split()
+    namespace, pid, start = owners.current_owner().split()
     return f"{PREFIX}{namespace.removeprefix('pid:[').removesuffix(']')}-{pid}-{start}-"

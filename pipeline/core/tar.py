@@ -12,16 +12,16 @@ from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Any
 
-CHUNK = 1 << 20
+CHUNK_BYTES = 1 << 20
 # Folders that a base has with other modes than 0755, and that a layer of ours must not change.
-MODES = {"tmp": 0o1777, "var/tmp": 0o1777, "root": 0o700}
+FOLDER_MODES = {"tmp": 0o1777, "var/tmp": 0o1777, "root": 0o700}
 
 
-NOTHING: Mapping[str, str] = MappingProxyType({})
+NO_PATHS: Mapping[str, str] = MappingProxyType({})
 """Of an image that begins with nothing: no path is present."""
 
 
-class _Hashing:
+class _HashingFile:
     """A file that is written once and hashed on its way."""
 
     def __init__(self, path: Path) -> None:
@@ -42,7 +42,7 @@ class _Hashing:
         return self._hash.hexdigest()
 
 
-def write(
+def write_archive(
     into: Path,
     members: Mapping[str, Path | bytes],
     epoch: int,
@@ -55,10 +55,10 @@ def write(
     root, with mtime `epoch`; folders and what its owner may execute get 0755, other files 0644. Returns the archive's
     SHA-256. The same members give the same bytes.
     """
-    sink = _Hashing(into)
+    sink = _HashingFile(into)
     try:
-        with tarfile.open(fileobj=sink, mode="w", format=tarfile.GNU_FORMAT, copybufsize=CHUNK) as tar:  # type: ignore[call-overload]  # writing needs write() and tell() only
-            above = {*_above(members), *folders, *_above(folders)}.difference(present)
+        with tarfile.open(fileobj=sink, mode="w", format=tarfile.GNU_FORMAT, copybufsize=CHUNK_BYTES) as tar:  # type: ignore[call-overload]  # writing needs write() and tell() only
+            above = {*_parent_folders(members), *folders, *_parent_folders(folders)}.difference(present)
             for name in sorted({*members, *above}):
                 _add(tar, name, members.get(name), epoch)
     finally:
@@ -67,20 +67,20 @@ def write(
     return digest
 
 
-def names(file: Path) -> dict[str, str]:
+def entry_kinds(file: Path) -> dict[str, str]:
     """Every path of an archive of ours: "d" for a folder, "l" for a link, "f" for anything else."""
     with tarfile.open(file) as tar:
         return {entry.name: "d" if entry.isdir() else "l" if entry.issym() else "f" for entry in tar}
 
 
-def taken(members: Iterable[str], present: Mapping[str, str]) -> list[str]:
+def conflicting_members(members: Iterable[str], present: Mapping[str, str]) -> list[str]:
     """The members, sorted, that cannot be laid over what is `present` (path → "d", "l" or "f") without replacing it."""
     clashing = {name for name in members if name in present}
-    clashing |= {name for name in members if any(present.get(folder) == "f" for folder in _above([name]))}
+    clashing |= {name for name in members if any(present.get(folder) == "f" for folder in _parent_folders([name]))}
     return sorted(clashing)
 
 
-def packed(files: Mapping[str, tuple[bytes, int]]) -> bytes:
+def archive_bytes(files: Mapping[str, tuple[bytes, int]]) -> bytes:
     """A tar in memory, as engines take it: path → content and mode."""
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w") as tar:
@@ -91,7 +91,7 @@ def packed(files: Mapping[str, tuple[bytes, int]]) -> bytes:
     return made.getvalue()
 
 
-def _above(names: Iterable[str]) -> set[str]:
+def _parent_folders(names: Iterable[str]) -> set[str]:
     return {str(folder) for name in names for folder in PurePosixPath(name).parents if str(folder) != "."}
 
 
@@ -100,7 +100,7 @@ def _add(tar: tarfile.TarFile, name: str, content: Path | bytes | None, epoch: i
     entry.mtime = epoch
     entry.mode = 0o644
     if content is None:
-        entry.type, entry.mode = tarfile.DIRTYPE, MODES.get(name, 0o755)
+        entry.type, entry.mode = tarfile.DIRTYPE, FOLDER_MODES.get(name, 0o755)
         tar.addfile(entry)
     elif isinstance(content, bytes):
         entry.size = len(content)

@@ -214,7 +214,7 @@ def created_container(name: str, platform: str) -> Iterator[tuple[str, ImageConf
 
     client = engine.client()
     containers.sweep(client, CONTAINER_KIND)
-    api, labels = client.api, {engine.LABEL: CONTAINER_KIND, containers.OWNER: owners.owner()}
+    api, labels = client.api, {engine.LABEL: CONTAINER_KIND, containers.OWNER: owners.current_owner()}
     options: dict[str, Any] = {"platform": platform, "labels": labels, "use_config_proxy": False}
     try:
         identity, named = api.create_container(name, **options)["Id"], True

@@ -170,7 +170,7 @@ def _below(path: str, folders: tuple[str, ...]) -> bool:
 
 
 def _git(root: Path, *words: str, env: Mapping[str, str] | None = None, stdin: str | None = None) -> str:
-    return capture(["git", "-C", os.fspath(root), *words], hears=GIT_HEARS, env={**QUIET, **(env or {})}, stdin=stdin)
+    return capture(["git", "-C", os.fspath(root), *words], inherit=GIT_HEARS, env={**QUIET, **(env or {})}, stdin=stdin)
 
 
 def touched_json(found: list[TouchedTask]) -> Json:

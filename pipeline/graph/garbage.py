@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from pipeline.core.files import not_writable
+from pipeline.core.files import write_failure
 from pipeline.graph.decide import Decision, decide_all
 from pipeline.graph.graph import Graph
 from pipeline.graph.keys import canonical_json, folder_name
@@ -176,4 +176,4 @@ def _remove(path: Path) -> None:
         else:
             path.unlink(missing_ok=True)
     except OSError as error:
-        raise not_writable(path, error) from error
+        raise write_failure(path, error) from error

@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from pipeline.core.errors import HostError
-from pipeline.core.files import point, write_whole
+from pipeline.core.files import replace_link, write_whole
 from pipeline.graph.fingerprint import result_digest
 from pipeline.graph.keys import folder_name
 from pipeline.graph.task import Outputs
@@ -74,7 +74,7 @@ class Records:
     def set_latest(self, record: Record) -> None:
         """Say that this is the task's newest result (`latest` beside the records). Raises HostError."""
         path = self.path(record.task, record.fingerprint)
-        point(path.with_name(LATEST), path.name)
+        replace_link(path.with_name(LATEST), path.name)
 
     def latest(self, task: str) -> Record | None:
         """The newest result, for comparison; None if there is none."""

@@ -29,9 +29,9 @@ def _meant(graph: Graph, word: str, commands: Iterable[str]) -> list[str]:
     pattern = word if is_pattern(word) else f"{word}:*"
     if matching := [name for name in graph.tasks if word and fnmatchcase(name, pattern)]:
         return matching
-    from pipeline.core.suggest import nearest
+    from pipeline.core.suggest import suggestion
 
     if is_pattern(word):
         raise ConfigError(f"no task is called like {word!r}", hint=f"tasks: {', '.join(graph.tasks)}")
     kinds = {name.partition(":")[0] for name in graph.tasks}
-    raise ConfigError(f"{word!r} is not a task", hint=nearest(word, {*graph.tasks, *kinds, *commands}))
+    raise ConfigError(f"{word!r} is not a task", hint=suggestion(word, {*graph.tasks, *kinds, *commands}))

@@ -90,7 +90,7 @@ def _client(running: Path) -> "DockerClient":
     from python_on_whales import DockerClient
 
     script = f'umask {procs.UMASK:03o}; echo $$ >"$0" && [ ! -e "$0.not" ] && exec docker "$@"'
-    without = [word for name in procs.unheard(procs.DOCKER) for word in ("-u", name)]
+    without = [word for name in procs.uninherited_variables(procs.DOCKER) for word in ("-u", name)]
     fixed = [f"{name}={value}" for name, value in procs.FIXED.items()]
     return DockerClient(client_call=["env", *without, *fixed, "sh", "-c", script, str(running)])
 

@@ -22,12 +22,12 @@ def sweep(client: "DockerClient", kind: str) -> list[str]:
     containers = client.containers.list(all=True, filters=label, ignore_removed=True)
     removed: list[str] = []
     for container in containers:
-        if owners.gone(container.labels.get(OWNER, "")):
+        if owners.is_gone(container.labels.get(OWNER, "")):
             with suppress(NotFound):  # another run sweeps too
                 engine.remove(container)
                 removed.append(str(container.name))
     for network in client.networks.list(filters=label):
-        if owners.gone(network.attrs["Labels"].get(OWNER, "")):
+        if owners.is_gone(network.attrs["Labels"].get(OWNER, "")):
             with suppress(NotFound):
                 network.remove()
                 removed.append(str(network.name))

@@ -50,7 +50,7 @@ def _launch(log: Log, run: Path) -> None:
     elif not _is(run / "docker.pid", "dockerd"):
         clear(log, run)
         start = f"exec dockerd </dev/null >>{OUTPUT} 2>&1"
-        procs.run(["setsid", "--fork", "sh", "-c", start], log=log, hears=procs.NETWORK)
+        procs.run(["setsid", "--fork", "sh", "-c", start], log=log, inherit=procs.NETWORK)
 
 
 def clear(log: Log, run: Path = RUN) -> None:

@@ -53,7 +53,7 @@ def look(endpoint: str, path: str) -> Any:
     Raises HostError if no engine answers, TandemError for any other answer.
     """
     try:
-        answer = http_client.ask(address(endpoint), path)
+        answer = http_client.request(address(endpoint), path)
     except OSError as error:
         raise HostError(
             f"no Docker engine answers at {_where(endpoint)}: {error.strerror or error}",

@@ -190,7 +190,7 @@ def _as_root(missing: Sequence[Need], log: Log, env: Mapping[str, str]) -> None:
         procs.capture(["sudo", "-n", "true"])
     except TandemError as error:
         raise HostError(_table(missing), hint=hint) from error
-    procs.run(sudo(env), log=log, hears=procs.DOCKER)
+    procs.run(sudo(env), log=log, inherit=procs.DOCKER)
 
 
 def sudo(env: Mapping[str, str]) -> list[str]:
@@ -223,19 +223,19 @@ def _install(missing: Sequence[Need], log: Log) -> None:
 def _run(command: Command, log: Log) -> None:
     if command.stdin is not None:
         log.line(f"$ {command}")
-        procs.capture(command.argv, hears=procs.NETWORK, stdin=command.stdin)
+        procs.capture(command.argv, inherit=procs.NETWORK, stdin=command.stdin)
         return
     deadline = time.monotonic() + PATIENCE
     repaired = False
     while True:
         try:
-            procs.run(command.argv, log=log, hears=procs.NETWORK)
+            procs.run(command.argv, log=log, inherit=procs.NETWORK)
         except procs.ProgramError as error:
             if not repaired and " ".join(REPAIR) in error.output:
                 log.line("an installation was interrupted; dpkg ends it first")
                 repaired = True
                 with suppress(procs.ProgramError):  # what was only half unpacked, apt unpacks again
-                    procs.run(("env", "DEBIAN_FRONTEND=noninteractive", *REPAIR), log=log, hears=procs.NETWORK)
+                    procs.run(("env", "DEBIAN_FRONTEND=noninteractive", *REPAIR), log=log, inherit=procs.NETWORK)
                 continue
             # A new machine's own daily apt run; apt itself waits for dpkg's lock only.
             if "Could not get lock" not in error.output or time.monotonic() > deadline:

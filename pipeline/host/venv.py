@@ -184,7 +184,7 @@ def _build(root: Path, log: Log) -> None:
         pip = _pip(venv, Path(scratch), log)
         env = {**_settings(pip), **PIP_ENV}
         argv = [*pip, "install", *options, "-r", str(root / LOCK)]
-        procs.run(argv, log=Names(log), hears=procs.NETWORK, env=env)
+        procs.run(argv, log=Names(log), inherit=procs.NETWORK, env=env)
     (site,) = venv.glob("lib/python3.*/site-packages")
     # A caller that forbids Python to write bytecode would compile all of it at every start.
     with suppress(procs.ProgramError):  # some files are no Python, and are never imported
@@ -208,7 +208,7 @@ def importable(root: Path) -> str:
 def _settings(pip: Sequence[str]) -> dict[str, str]:
     """What this machine's pip is told of indexes, proxies and certificates, as variables; it is told more in files."""
     found: dict[str, str] = {}
-    lines = procs.capture([*pip, "config", "list"], hears=procs.NETWORK).splitlines()
+    lines = procs.capture([*pip, "config", "list"], inherit=procs.NETWORK).splitlines()
     for section in ("global.", "install.", ":env:."):
         for line in lines:
             key, _, value = line.removeprefix(section).partition("=")
@@ -269,8 +269,8 @@ def _fetch(packages: Sequence[str], scratch: Path, log: Log) -> None:
         "Acquire::Languages=none",
     ]
     apt = ["apt-get", "-q", *(word for option in options for word in ("-o", option))]
-    procs.run([*apt, "update"], log=log, hears=procs.NETWORK)
-    procs.run([*apt, "download", *packages], log=log, hears=procs.NETWORK, cwd=scratch)
+    procs.run([*apt, "update"], log=log, inherit=procs.NETWORK)
+    procs.run([*apt, "download", *packages], log=log, inherit=procs.NETWORK, cwd=scratch)
     for deb in scratch.glob("*.deb"):
         procs.run(["dpkg-deb", "-x", str(deb), str(scratch)], log=log)
 

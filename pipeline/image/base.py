@@ -44,7 +44,7 @@ def make_root_filesystem(locked: DebianLock, into: Path, log: Log) -> RootFilesy
                 add_maintainer_files(root, _add_packages(locked.debs, files, root, scratch, log))
             with step(log, "bytecode of the base"):
                 _add_bytecode(root, sources, python)
-        base = RootFilesystem(sha256=store.digest(part), size=part.stat().st_size, packages=len(locked.debs))
+        base = RootFilesystem(sha256=store.file_digest(part), size=part.stat().st_size, packages=len(locked.debs))
         part.chmod(0o644)  # whatever the umask: BuildKit takes the mode of what it copies into account
         part.replace(into / "rootfs.tar")
     return base

@@ -22,7 +22,7 @@ def pull_base(locked: CombinedLock, root: Path, into: Path, log: Log) -> PulledI
     paths = facts_cache.scan_image(name, digest, locked.platform, root, log).paths
     with (into / LIST).open("wb") as file, gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed:
         packed.write(b"\0".join(paths))
-    return PulledImage(base=locked.base, digest=digest, paths=len(paths), sha256=store.digest(into / LIST))
+    return PulledImage(base=locked.base, digest=digest, paths=len(paths), sha256=store.file_digest(into / LIST))
 
 
 def read_paths(file: Path) -> dict[str, str]:

@@ -179,7 +179,7 @@ def _add_base(
     """
     match locked:
         case DebianLock():
-            tar.write(context / "workdir.tar", {}, locked.epoch, folders=[image.workdir.strip("/")])
+            tar.write_archive(context / "workdir.tar", {}, locked.epoch, folders=[image.workdir.strip("/")])
             _link_or_copy(parts.base, context / "base.tar")
             return debian_fillings(image, layers), own_files.NOTHING_BELOW
         case CombinedLock():
@@ -191,7 +191,7 @@ def _add_base(
 def _below(launcher: LauncherLayer, layers: Sequence[str], parts: Parts) -> Below:
     present = base_paths.read_paths(parts.base)
     for layer in layers:
-        present |= tar.names(parts.wheels / f"{layer}.tar")
+        present |= tar.entry_kinds(parts.wheels / f"{layer}.tar")
     return Below(files=launcher.files, links=launcher.links, folders=launcher.folders, present=present)
 
 

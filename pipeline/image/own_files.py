@@ -75,19 +75,19 @@ def write_own_files(
     members = {
         path.relative_to(root).as_posix(): path for path in root.rglob("*") if path.is_symlink() or path.is_file()
     }
-    if tar.taken([f"{folder}/x" for folder in below.folders], below.present):
+    if tar.conflicting_members([f"{folder}/x" for folder in below.folders], below.present):
         raise ConfigError(
             f"dockerfiles/{name}/image.yaml: workdir: the base has a file at {image.workdir} or above it",
             hint="name a folder, as in /workspace/vllm",
         )
     replaceable = {*below.files, *below.links}
-    if taken := tar.taken(members.keys() - replaceable, below.present):
+    if taken := tar.conflicting_members(members.keys() - replaceable, below.present):
         raise ConfigError(
             f"dockerfiles/{name}/image.yaml: files, distributions: the base or an added wheel has these files:"
             f" /{', /'.join(taken[:5])}",
             hint="nothing in the base may change: give them other names, or use another base",
         )
-    return tar.write(into, members, locked.epoch, below.folders, below.present)
+    return tar.write_archive(into, members, locked.epoch, below.folders, below.present)
 
 
 def _write_launcher_files(below: Below, root: Path) -> None:

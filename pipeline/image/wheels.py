@@ -32,7 +32,7 @@ EXPANSION = 5
 """How much larger a tree with bytecode is than its wheels, rounded up."""
 
 
-def make_layers(locked: Lock, into: Path, log: Log, present: Mapping[str, str] = tar.NOTHING) -> Wheels:
+def make_layers(locked: Lock, into: Path, log: Log, present: Mapping[str, str] = tar.NO_PATHS) -> Wheels:
     """Writes the layers of a lock's wheels to `into`/<layer>.tar and then their list to `into`/layers.json.
 
     The same lock gives the same bytes on any machine.
@@ -58,7 +58,7 @@ def assemble_layers(
     scratch: Path,
     into: Path,
     log: Log,
-    present: Mapping[str, str] = tar.NOTHING,
+    present: Mapping[str, str] = tar.NO_PATHS,
 ) -> Wheels:
     """Does what make_layers() does after the downloads.
 
@@ -96,15 +96,15 @@ def fetch_wheels(locked: Lock, log: Log) -> dict[str, Path]:
 
     Raises TandemError that names a wheel which neither has, with the command that locks this one package again.
     """
-    missing = [wheel for wheel in locked.wheels if store.get(wheel.sha256) is None]
+    missing = [wheel for wheel in locked.wheels if store.stored_file(wheel.sha256) is None]
     urls = resolver.locate(missing, lock.target(locked), log) if missing else {}
     items = [
-        store.Item(wheel.file, (urls[wheel.sha256],) if wheel.sha256 in urls else (), wheel.sha256, wheel.size)
+        store.Download(wheel.file, (urls[wheel.sha256],) if wheel.sha256 in urls else (), wheel.sha256, wheel.size)
         for wheel in locked.wheels
     ]
     try:
         paths = store.fetch_all(items, log, title="wheels")
-    except store.MissingError as error:
+    except store.MissingFileError as error:
         name = next(wheel.name for wheel in locked.wheels if wheel.sha256 == error.item.sha256)
         raise TandemError(
             f"lockfiles/{locked.name}.requirements.txt: {error}",
@@ -218,7 +218,7 @@ def refuse_wrong_architecture(site: Path, distributions: Iterable[Distribution],
 def refuse_replacing(contents: Mapping[str, Iterable[str]], present: Mapping[str, str], origin: str) -> None:
     """Raises TandemError that names a distribution with a file at a path that is present in the base image."""
     for name, paths in contents.items():
-        if taken := tar.taken(paths, present):
+        if taken := tar.conflicting_members(paths, present):
             raise TandemError(
                 f"{origin}: python.requirements: {name} would replace files of the base: /{', /'.join(taken[:5])}",
                 hint=f"nothing in the base may change: do without {name}, or use a base without these files",
@@ -234,7 +234,7 @@ def _write_layers(
 ) -> dict[str, str]:
     def write(layer: Layer) -> str:
         members = {path: file for name in layer.distributions for path, file in contents[name].items()}
-        return tar.write(into / f"{layer.name}.tar", members, epoch, present=present)
+        return tar.write_archive(into / f"{layer.name}.tar", members, epoch, present=present)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return dict(zip((layer.name for layer in plan), pool.map(write, plan), strict=True))
@@ -244,5 +244,5 @@ def _write_list(plan: Sequence[Layer], hashes: Mapping[str, str], files: int, in
     rows = [{"name": layer.name, "sha256": hashes[layer.name], "size": layer.size} for layer in plan]
     text = json.dumps(rows, indent=1) + "\n"
     write_whole(into / LAYERS_FILE, text, sync=False)
-    digest = f"sha256:{store.digest(into / LAYERS_FILE)}"
+    digest = f"sha256:{store.file_digest(into / LAYERS_FILE)}"
     return Wheels(digest=digest, layers=dict(hashes), files=files, size=sum(layer.size for layer in plan))

@@ -246,7 +246,7 @@ def _version(root: Path, one: Seen) -> str:
         return ""
     argv = ["docker", "--host", endpoint, "version", "--format", "{{.Server.Version}}"]
     try:
-        return procs.capture(argv, hears=procs.DOCKER, env=environment(root), within=20).strip()
+        return procs.capture(argv, inherit=procs.DOCKER, env=environment(root), within=20).strip()
     except Cancelled:
         raise
     except TandemError:

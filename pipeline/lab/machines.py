@@ -118,7 +118,7 @@ def start(client: "DockerClient", lab: str, name: str, plan: Plan, key: str, hos
         f"{OURS}/ssh_host_ed25519_key": host_key[0],
         "etc/docker/daemon.json": daemon(plan.store).encode(),
     }
-    machine.put_archive("/", tar.packed({path: (content, 0o600) for path, content in files.items()}))
+    machine.put_archive("/", tar.archive_bytes({path: (content, 0o600) for path, content in files.items()}))
     machine.start()
 
 

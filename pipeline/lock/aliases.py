@@ -3,7 +3,7 @@
 from pipeline.config.models import Image
 from pipeline.core import names
 from pipeline.core.errors import ConfigError
-from pipeline.core.suggest import nearest
+from pipeline.core.suggest import suggestion
 from pipeline.lock.contents import Lock
 
 
@@ -12,7 +12,7 @@ def check_aliases(name: str, image: Image, locked: Lock) -> None:
     known = locked.versions
     for i, alias in enumerate(image.aliases):
         if names.normalised_name(alias.of) not in known:
-            near = nearest(names.normalised_name(alias.of), known)
+            near = suggestion(names.normalised_name(alias.of), known)
             raise ConfigError(
                 f"dockerfiles/{name}/image.yaml: aliases[{i}].of: {alias.of!r} is not locked",
                 hint=near if near.startswith("did you") else f"lockfiles/{name}.requirements.txt lists what is",

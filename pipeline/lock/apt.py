@@ -9,7 +9,7 @@ from pathlib import Path
 from pipeline.core import procs, store
 from pipeline.core.errors import ConfigError, TandemError
 from pipeline.core.log import Log
-from pipeline.core.suggest import nearest
+from pipeline.core.suggest import suggestion
 from pipeline.lock.debs import Deb, Source, mirrors
 
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
@@ -35,7 +35,7 @@ class Apt:
         (root / "preferences").touch()
         (root / "kept" / "Packages").touch()
         self._write_sources()
-        host = procs.capture(["apt-config", "dump"], hears=procs.NETWORK)
+        host = procs.capture(["apt-config", "dump"], inherit=procs.NETWORK)
         (root / "apt.conf").write_text(_conf(root, arch, host), encoding="utf-8")
         self._update()
 
@@ -48,7 +48,7 @@ class Apt:
         """
         held = [deb for deb in pins if deb.arch in {self._arch, "all"}]
         known = self._versions(deb.name for deb in held)
-        lost = [deb for deb in held if (deb.name, deb.version) not in known and store.get(deb.sha256)]
+        lost = [deb for deb in held if (deb.name, deb.version) not in known and store.stored_file(deb.sha256)]
         self._offer(lost)
         known = {**known, **{(deb.name, deb.version): deb for deb in lost}}
         text = self._simulate(packages, [deb for deb in held if (deb.name, deb.version) in known], origin)
@@ -65,7 +65,7 @@ class Apt:
             (self._root / "preferences").write_text("\n".join(pins), encoding="utf-8")
             argv = ["apt-get", "install", "--simulate", "--no-install-recommends", *packages]
             try:
-                return procs.run(argv, log=self._log, hears=procs.NETWORK, env=self._env(), within=300, quiet=True)
+                return procs.run(argv, log=self._log, inherit=procs.NETWORK, env=self._env(), within=300, quiet=True)
             except procs.ProgramError as error:
                 clashing = named(error.output) & {deb.name for deb in held}
                 if not held:
@@ -75,7 +75,7 @@ class Apt:
                 held = [deb for deb in held if deb.name not in freed]
 
     def _apt(self, *words: str) -> str:
-        return procs.capture(["apt-get", *words], hears=procs.NETWORK, env=self._env(), within=300)
+        return procs.capture(["apt-get", *words], inherit=procs.NETWORK, env=self._env(), within=300)
 
     def _env(self) -> Mapping[str, str]:
         return {"APT_CONFIG": str(self._root / "apt.conf"), "DEBIAN_FRONTEND": "noninteractive"}
@@ -96,7 +96,7 @@ class Apt:
             suite = self._sources[0].suite
             if lacks(error.output, suite):
                 said = _at(self._origin, f"Debian's mirror has no suite {suite!r}")
-                raise ConfigError(said, hint=nearest(suite, SUITES)) from error
+                raise ConfigError(said, hint=suggestion(suite, SUITES)) from error
             raise TandemError(
                 "apt could not read the package lists:\n" + _errors(error.output),
                 hint="no network? what is locked already needs none",
@@ -115,7 +115,7 @@ class Apt:
         """Make apt know packages that only the store still has."""
         text = []
         for deb in lost:
-            file = store.get(deb.sha256)
+            file = store.stored_file(deb.sha256)
             fields = procs.capture(["dpkg-deb", "--field", str(file)]).strip()
             text.append(f"{fields}\nFilename: {deb.path}\nSize: {deb.size}\nSHA256: {deb.sha256}\n")
         packages = self._root / "kept" / "Packages"

@@ -41,7 +41,7 @@ class Source:
 def mirrors(suite: str) -> tuple[Source, ...]:
     """The sources of `suite`, made from the host's own Debian sources. Raises HostError if it has none."""
     fields = "$(REPO_URI)|$(RELEASE)|$(COMPONENT)|$(ORIGIN)"
-    text = procs.capture(["apt-get", "indextargets", "--format", fields, "Created-By: Packages"], hears=procs.NETWORK)
+    text = procs.capture(["apt-get", "indextargets", "--format", fields, "Created-By: Packages"], inherit=procs.NETWORK)
     found = derive(text, suite, _codename())
     if not found:
         raise HostError(
@@ -85,12 +85,12 @@ def _codename() -> str:
     return "stable"
 
 
-def items(debs: Iterable[Deb], sources: Sequence[Source]) -> list[store.Item]:
+def items(debs: Iterable[Deb], sources: Sequence[Source]) -> list[store.Download]:
     """What store.fetch_all() wants; the security mirror's paths start with pool/updates."""
     roots = list(dict.fromkeys(source.uri for source in sources))
     back = roots[::-1]
     return [
-        store.Item(
+        store.Download(
             f"{deb.name} {deb.version} ({deb.arch})",
             tuple(uri + deb.path for uri in (back if deb.path.startswith("pool/updates/") else roots)),
             deb.sha256,
@@ -105,10 +105,10 @@ def fetch(debs: Sequence[Deb], suite: str, log: Log, *, image: str, title: str) 
 
     Raises TandemError that names a package that is in neither place, with the re-lock of that one package.
     """
-    sources = mirrors(suite) if any(store.get(deb.sha256) is None for deb in debs) else ()
+    sources = mirrors(suite) if any(store.stored_file(deb.sha256) is None for deb in debs) else ()
     try:
         return store.fetch_all(items(debs, sources), log, title=title, proxies=proxies())
-    except store.MissingError as error:
+    except store.MissingFileError as error:
         name = error.item.name.split(" ", 1)[0]
         raise TandemError(
             f"lockfiles/{image}.debs.txt: {error}",
@@ -118,7 +118,7 @@ def fetch(debs: Sequence[Deb], suite: str, log: Log, *, image: str, title: str) 
 
 def proxies() -> dict[str, str] | None:
     """The proxies of apt's configuration by scheme, or None: then the environment's hold."""
-    text = procs.capture(["apt-config", "dump", "--format", "%F %v%n"], hears=procs.NETWORK)
+    text = procs.capture(["apt-config", "dump", "--format", "%F %v%n"], inherit=procs.NETWORK)
     found = {}
     for line in text.splitlines():
         match = re.fullmatch(r"Acquire::(https?)::Proxy (\S+)", line, re.IGNORECASE)

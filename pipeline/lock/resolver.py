@@ -164,7 +164,7 @@ def _pylock(request: Request, log: Log, *options: str) -> list[dict[str, Any]]:
         log.line("$ " + " ".join(["uv", *argv[1:]]))
         argv += [word for name in request.undated for word in ("--exclude-newer-package", f"{name}=false")]
         try:
-            procs.capture(argv, cwd=scratch, hears=procs.NETWORK, env=_surroundings(request), within=request.within)
+            procs.capture(argv, cwd=scratch, inherit=procs.NETWORK, env=_surroundings(request), within=request.within)
         except procs.ProgramError as error:
             for line in error.output.splitlines():
                 log.line(line)

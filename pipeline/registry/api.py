@@ -161,15 +161,15 @@ def find_login(address: str) -> tuple[str, str] | None:
 def _head_statuses(address: str, paths: Sequence[str]) -> list[int]:
     server, headers = _host_and_port(address), {"Accept": MANIFEST_TYPES}
     try:
-        statuses = http_client.heads(server, paths, headers=headers)
+        statuses = http_client.head_statuses(server, paths, headers=headers)
         if HTTPStatus.UNAUTHORIZED in statuses and (login := find_login(address)):
-            statuses = http_client.heads(server, paths, headers=headers | _basic_auth(login))
+            statuses = http_client.head_statuses(server, paths, headers=headers | _basic_auth(login))
     except (OSError, ValueError) as error:
         raise _unreachable(address, error) from error
     return statuses
 
 
-def _get_or_none(address: str, path: str, method: str) -> http_client.Answer | None:
+def _get_or_none(address: str, path: str, method: str) -> http_client.HttpResponse | None:
     """Returns the answer 200; None for 404. Raises TandemError for any other."""
     answer = _request(address, path, method)
     if answer.status not in (HTTPStatus.OK, HTTPStatus.NOT_FOUND):
@@ -177,13 +177,13 @@ def _get_or_none(address: str, path: str, method: str) -> http_client.Answer | N
     return answer if answer.status == HTTPStatus.OK else None
 
 
-def _request(address: str, path: str, method: str) -> http_client.Answer:
+def _request(address: str, path: str, method: str) -> http_client.HttpResponse:
     server, headers = _host_and_port(address), {"Accept": MANIFEST_TYPES}
     try:
-        answer = http_client.ask(server, path, method=method, headers=headers)
+        answer = http_client.request(server, path, method=method, headers=headers)
         # Asked for only now: reading Docker's configuration takes longer than a look does.
         if answer.status == HTTPStatus.UNAUTHORIZED and path != "/v2/" and (login := find_login(address)):
-            answer = http_client.ask(server, path, method=method, headers=headers | _basic_auth(login))
+            answer = http_client.request(server, path, method=method, headers=headers | _basic_auth(login))
         return answer
     except (OSError, ValueError) as error:
         raise _unreachable(address, error) from error

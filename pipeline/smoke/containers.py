@@ -175,7 +175,7 @@ class ContainerFactory:
         self._client = client
         self._reference = reference
         self._platform = platform
-        self._labels = {LABEL: SMOKE_LABEL, OWNER: owners.owner()}
+        self._labels = {LABEL: SMOKE_LABEL, OWNER: owners.current_owner()}
         self._run = uuid4().hex[:8]
         self.emulated = emulated
 
@@ -261,7 +261,7 @@ def _archive(files: Mapping[str, bytes]) -> bytes:
         for file in sorted(PROBES.rglob("*"))
         if file.suffix in {".py", ".sh"}
     }
-    return tar.packed(
+    return tar.archive_bytes(
         {
             f"{PROBE_FOLDER.removeprefix('/')}/{path}": (content, 0o600 if path.startswith(SECRETS) else 0o644)
             for path, content in {**probes, **files}.items()

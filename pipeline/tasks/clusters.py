@@ -54,7 +54,7 @@ def _debs_lock(config: Config, wanted: Wanted, doc: str) -> Task:
         from pipeline.core import store
 
         wanted.lock(config.root, mode, run.log)
-        return {"sha256": store.digest(config.root / wanted.path)}
+        return {"sha256": store.file_digest(config.root / wanted.path)}
 
     def world(outputs: Outputs) -> tuple[Claim, ...]:
         if mode.startswith("upgrade"):

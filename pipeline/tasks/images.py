@@ -54,7 +54,7 @@ def _lock(config: Config, name: str, image: Image, files: Mapping[str, str]) -> 
         from pipeline.lock import lock
 
         made = lock.make(name, image, config.root, mode, run.log)
-        return {"files": {path: store.digest(config.root / path) for path in paths}, "epoch": made.epoch}
+        return {"files": {path: store.file_digest(config.root / path) for path in paths}, "epoch": made.epoch}
 
     def world(outputs: Outputs) -> tuple[Claim, ...]:
         if mode.startswith("upgrade"):
@@ -307,7 +307,7 @@ def _base_file(config: Config, base: Base) -> Path:
 
 
 def _base_hashes(base: Base) -> dict[str, str]:
-    return {results.WHOLE: base.sha256}
+    return {results.WHOLE_FILE: base.sha256}
 
 
 def _layers_folder(config: Config, wheels: Wheels) -> Path:

@@ -19,8 +19,7 @@ from uuid import uuid4
 import pytest
 
 from pipeline.config.models import DebianBase, DebianImage, Python
-from pipeline.core import procs, store
-from pipeline.core import tar as archive
+from pipeline.core import procs, store, tar
 from pipeline.core.errors import Cancelled, TandemError
 from pipeline.core.log import NullLog
 from pipeline.host import buildkit, engine
@@ -30,6 +29,7 @@ from pipeline.image.results import Built, Wheels
 from pipeline.lock.contents import DebianLock
 from pipeline.lock.debs import Deb
 from pipeline.lock.resolver import Wheel
+from tests.filestore import put_into_store
 
 EPOCH = 1_700_000_000
 HOST = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -61,7 +61,9 @@ def tag() -> Iterator[str]:
 def parts(tmp_path: Path) -> Parts:
     """A base of three files, two layers of wheels, one file of our own."""
     found = Parts(base=tmp_path / "base.tar", wheels=tmp_path / "wheels", folder=tmp_path / "tiny")
-    archive.write(found.base, {"etc/passwd": b"root:x:0:0::/root:/bin/sh\n", "tmp/x": b"", "usr/bin/x": b""}, EPOCH - 9)
+    tar.write_archive(
+        found.base, {"etc/passwd": b"root:x:0:0::/root:/bin/sh\n", "tmp/x": b"", "usr/bin/x": b""}, EPOCH - 9
+    )
     layer(found, "one", b"1")
     layer(found, "two", b"2")
     (found.wheels / wheels.LAYERS_FILE).write_text(json.dumps([{"name": "one"}, {"name": "two"}]))
@@ -74,7 +76,7 @@ def parts(tmp_path: Path) -> Parts:
 
 def layer(parts: Parts, name: str, content: bytes) -> None:
     parts.wheels.mkdir(exist_ok=True)
-    archive.write(parts.wheels / f"{name}.tar", {f"usr/local/lib/{name}.py": content}, EPOCH)
+    tar.write_archive(parts.wheels / f"{name}.tar", {f"usr/local/lib/{name}.py": content}, EPOCH)
 
 
 def built(parts: Parts, tag: str, tmp_path: Path) -> Built:
@@ -114,7 +116,7 @@ def test_the_engine_s_own_builder_builds_whichever_is_in_use(
     parts: Parts, tag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BUILDX_CONFIG", str(tmp_path / "buildx"))
-    procs.capture(["docker", "buildx", "create", "--driver", "docker-container", "--use"], hears=procs.DOCKER)
+    procs.capture(["docker", "buildx", "create", "--driver", "docker-container", "--use"], inherit=procs.DOCKER)
     made = built(parts, tag, tmp_path)
     assert engine.image("local", tag)["Id"] == made.digest
 
@@ -226,8 +228,7 @@ def wheel(tmp_path: Path, name: str, files: dict[str, str], points: str = "") ->
     with zipfile.ZipFile(file, "w") as made:
         for path, text in {**members, f"{info}/RECORD": "\n".join([*rows, f"{info}/RECORD,,", ""])}.items():
             made.writestr(path, text)
-    sha256 = store.digest(file)
-    store.add(file, sha256)
+    sha256 = put_into_store(file)
     return Wheel(name, "1.0", (f"sha256:{sha256}",), file.name, file.stat().st_size)
 
 
@@ -271,7 +272,7 @@ def test_wheels_become_layers_with_scripts_records_and_bytecode(locked: DebianLo
     assert code[4:8] == b"\x03\0\0\0", "a hash that is checked"
     assert f"/{SITE}/demo/run.py".encode() in code
     assert str(tmp_path).encode() not in b"".join(demo.values())
-    assert made.layers == {tar.stem: store.digest(tar) for tar in into.glob("*.tar")}
+    assert made.layers == {tar.stem: store.file_digest(tar) for tar in into.glob("*.tar")}
 
 
 def everything(tar: Path) -> dict[str, bytes]:

@@ -35,7 +35,7 @@ class Machine:
     def sh(self, script: str, *, within: float = 300) -> str:
         """What a script prints (stdout and stderr); ProgramError if it fails."""
         return procs.run(
-            ["docker", "exec", self.name, "sh", "-ec", script], log=NullLog(), hears=procs.DOCKER, within=within
+            ["docker", "exec", self.name, "sh", "-ec", script], log=NullLog(), inherit=procs.DOCKER, within=within
         )
 
     def doitw(self, words: str, **options: float) -> str:
@@ -56,7 +56,7 @@ class Machine:
 def apt_settings() -> list[str]:
     """How this machine's apt reaches its mirrors (proxies, clock checks), for the new one."""
     return re.findall(
-        r"^Acquire::(?:https?::|Check-).*$", procs.capture(["apt-config", "dump"], hears=procs.NETWORK), re.MULTILINE
+        r"^Acquire::(?:https?::|Check-).*$", procs.capture(["apt-config", "dump"], inherit=procs.NETWORK), re.MULTILINE
     )
 
 
@@ -81,7 +81,7 @@ def root_filesystem(suite: str, folder: Path) -> Path:
     """A tar of a minimal Debian with Python, made by mmdebstrap, which is installed if this machine lacks it."""
     if procs.which("mmdebstrap") is None:
         get = [*install.APT_GET, "-y", "install", "--no-install-recommends", "mmdebstrap"]
-        procs.run(get, log=NullLog(), hears=procs.NETWORK)
+        procs.run(get, log=NullLog(), inherit=procs.NETWORK)
     folder.mkdir(exist_ok=True)
     own = install.os_release()["VERSION_CODENAME"]
     source = apt_suite.source(suite, own)
@@ -92,7 +92,7 @@ def root_filesystem(suite: str, folder: Path) -> Path:
     procs.run(
         ["mmdebstrap", "--variant=apt", "--include=python3", *options, *where],
         log=NullLog(),
-        hears=procs.NETWORK,
+        inherit=procs.NETWORK,
         within=600,
     )
     return tar
@@ -101,7 +101,7 @@ def root_filesystem(suite: str, folder: Path) -> Path:
 def checkout(folder: Path) -> Path:
     """What git would hand to a new clone, and what is not committed yet."""
     names = procs.capture(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], hears=procs.DOCKER, cwd=ROOT
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], inherit=procs.DOCKER, cwd=ROOT
     )
     for name in filter(None, names.split("\0")):
         if (ROOT / name).is_file():
@@ -119,16 +119,16 @@ def new_machine(suite: str, folder: Path) -> Iterator[Machine]:
     # Its own engine, network and /run, but the machine's cgroups: an engine within needs all controllers.
     kind = ["--privileged", "--cgroupns", "host", "--tmpfs", "/run", "-v", "/var/lib/docker"]
     try:
-        procs.run(["docker", "import", str(root_filesystem(suite, folder)), name], log=NullLog(), hears=procs.DOCKER)
+        procs.run(["docker", "import", str(root_filesystem(suite, folder)), name], log=NullLog(), inherit=procs.DOCKER)
         start = ["docker", "run", "-d", "--name", name, *kind, *trust, *settings, name, "sleep", "infinity"]
-        procs.run(start, log=NullLog(), hears=procs.DOCKER)
-        procs.run(["docker", "exec", name, "mkdir", "-p", HOME], log=NullLog(), hears=procs.DOCKER)
+        procs.run(start, log=NullLog(), inherit=procs.DOCKER)
+        procs.run(["docker", "exec", name, "mkdir", "-p", HOME], log=NullLog(), inherit=procs.DOCKER)
         copy = checkout(folder / "checkout")
-        procs.run(["docker", "cp", f"{copy}/.", f"{name}:{HOME}"], log=NullLog(), hears=procs.DOCKER)
+        procs.run(["docker", "cp", f"{copy}/.", f"{name}:{HOME}"], log=NullLog(), inherit=procs.DOCKER)
         yield Machine(name)
     finally:
         for argv in (["rm", "-f", "-v", name], ["rmi", "-f", name]):
-            procs.run(["docker", *argv], log=NullLog(), hears=procs.DOCKER)
+            procs.run(["docker", *argv], log=NullLog(), inherit=procs.DOCKER)
         shutil.rmtree(folder)
 
 

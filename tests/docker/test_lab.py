@@ -73,12 +73,12 @@ class Standing:
     def docker(self, machine: int, *words: str) -> str:
         """What the docker client says of a machine's engine."""
         argv = ["docker", "--host", self.machines[machine].endpoint, *words]
-        return procs.capture(argv, hears=procs.DOCKER, env=lab.environment(self.root), within=120)
+        return procs.capture(argv, inherit=procs.DOCKER, env=lab.environment(self.root), within=120)
 
     def ssh(self, machine: int, command: str) -> str:
         """What a command says on a machine."""
         return procs.capture(
-            ["ssh", self.machines[machine].address, command], hears=procs.DOCKER, env=lab.environment(self.root)
+            ["ssh", self.machines[machine].address, command], inherit=procs.DOCKER, env=lab.environment(self.root)
         )
 
 
@@ -216,7 +216,7 @@ def test_nobody_else_can_read_the_keys_and_the_person_s_own_ssh_is_as_it_was(sta
     options += ["-o", "UserKnownHostsFile=/dev/null"]
     with pytest.raises(procs.ProgramError, match="Permission denied"):
         procs.capture(
-            [labssh.check(folder), *options, f"root@{standing.machines[0].address}", "true"], hears=procs.DOCKER
+            [labssh.check(folder), *options, f"root@{standing.machines[0].address}", "true"], inherit=procs.DOCKER
         )
 
 
@@ -293,7 +293,7 @@ def test_two_who_want_a_lab_at_once_each_get_a_whole_one(root: Path) -> None:
 def test_ssh_reads_a_checkout_s_path_as_it_is(tmp_path: Path, name: str) -> None:
     (there := tmp_path / name).mkdir()
     labssh.write(there, labssh.check(there), {"172.20.0.2": "ssh-ed25519 AAAA"})
-    said = procs.capture([str(there / labssh.BIN / "ssh"), "-G", "172.20.0.2"], hears=procs.DOCKER).splitlines()
+    said = procs.capture([str(there / labssh.BIN / "ssh"), "-G", "172.20.0.2"], inherit=procs.DOCKER).splitlines()
     paths = {line.split(" ", 1)[0]: line.split(" ", 1)[1] for line in said}
     # ssh shows what it has read, in which it takes %% for % when it uses it.
     assert paths["identityfile"].replace("%%", "%") == str(there / labssh.KEY)
@@ -319,7 +319,7 @@ def test_what_a_killed_up_left_is_no_lab_and_the_next_up_replaces_it(root: Path)
 
 def test_a_machine_ends_with_its_engine_and_the_lab_is_no_whole_one(root: Path) -> None:
     machines = lab.up(root, NullLog(), registry="127.0.0.1:1")
-    procs.capture(["ssh", machines[1].address, "pkill dockerd"], hears=procs.DOCKER, env=lab.environment(root))
+    procs.capture(["ssh", machines[1].address, "pkill dockerd"], inherit=procs.DOCKER, env=lab.environment(root))
     container = engine.client().containers.get(labengine.called(lab.identity(root), "spark-2"))
     assert container.wait(timeout=120)["StatusCode"] == 1
     # The engine's list of containers comes a moment later.

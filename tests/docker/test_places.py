@@ -289,7 +289,7 @@ def test_a_port_of_roots_is_taken_for_others_only_if_somebody_answers_there(node
     def taken(port: int) -> str:
         code = f"from pipeline.cluster import preflight; print(preflight.is_port_taken({port}))"
         without_rights = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", sys.executable, "-c", code]
-        return procs.capture(without_rights, hears=procs.DOCKER, cwd=ROOT).strip()
+        return procs.capture(without_rights, inherit=procs.DOCKER, cwd=ROOT).strip()
 
     port = next(
         port

@@ -16,7 +16,7 @@ import pytest
 from pipeline.core import procs
 from pipeline.core.errors import TandemError
 from pipeline.core.log import NullLog
-from pipeline.core.owners import owner
+from pipeline.core.owners import current_owner
 from pipeline.foreign import pull
 from pipeline.host import containers, engine
 from pipeline.image import base_paths
@@ -71,7 +71,7 @@ def nothing_is_left(address: str) -> Iterator[None]:
     client = engine.client()
     yield
     stored.remove(client, NAME)
-    assert not stored.containers(client, f"{containers.OWNER}={owner()}")
+    assert not stored.containers(client, f"{containers.OWNER}={current_owner()}")
 
 
 def make(folder: Path, name: str, platforms: str = PLATFORM, dockerfile: str = DOCKERFILE, push: bool = True) -> None:
@@ -79,9 +79,9 @@ def make(folder: Path, name: str, platforms: str = PLATFORM, dockerfile: str = D
     (folder / "Dockerfile").write_text(dockerfile)
     (folder / "root.tar").write_bytes(tar(ROOT))
     options = ["--platform", platforms, "--provenance=false", "--tag", name, "--output", "type=docker"]
-    procs.run(["docker", "buildx", "build", *options, str(folder)], log=NullLog(), hears=procs.DOCKER, within=120)
+    procs.run(["docker", "buildx", "build", *options, str(folder)], log=NullLog(), inherit=procs.DOCKER, within=120)
     if push:
-        procs.run(["docker", "push", name], log=NullLog(), hears=procs.DOCKER, within=120)
+        procs.run(["docker", "push", name], log=NullLog(), inherit=procs.DOCKER, within=120)
         engine.client().images.remove(engine.image("local", name)["Id"], force=True)
 
 
@@ -295,7 +295,7 @@ def test_a_credential_helper_is_asked(
 def test_a_container_that_a_killed_reading_left_is_removed_by_the_next(tmp_path: Path) -> None:
     name = f"127.0.0.1:{free_port()}/{NAME}:1"
     make(tmp_path, name, push=False)
-    space, _, start = owner().split()
+    space, _, start = current_owner().split()
     gone = {engine.LABEL: pull.CONTAINER_KIND, containers.OWNER: f"{space} 4194304 {start}"}
     left = engine.client().containers.create(name, platform=PLATFORM, labels=gone)
     digest = pull.resolve_digest(name, PLATFORM, NullLog())

@@ -15,7 +15,7 @@ from pipeline.config.models import Alias, DebianBase, DebianImage, Python, Smoke
 from pipeline.core import platforms, procs
 from pipeline.core.errors import ConfigError, TandemError
 from pipeline.core.log import NullLog
-from pipeline.core.owners import owner
+from pipeline.core.owners import current_owner
 from pipeline.core.procs import ProgramError
 from pipeline.host.containers import OWNER, sweep
 from pipeline.smoke.containers import SMOKE_LABEL, ContainerFactory
@@ -86,7 +86,7 @@ def failed(reference: str, image: DebianImage, folder: Path) -> dict[str, Any]:
 
 
 def left(client: DockerClient, whose: str = "") -> list[str]:
-    ours = f"{OWNER}={whose or owner()}"
+    ours = f"{OWNER}={whose or current_owner()}"
     containers = [str(found.name) for found in stored.containers(client, ours)]
     return [*containers, *(str(found.name) for found in client.networks.list(filters={"label": ours}))]
 
@@ -166,7 +166,7 @@ class Removing(NullLog):
     def line(self, text: str) -> None:
         super().line(text)
         if text.startswith(self.words):
-            for found in stored.containers(self.client, f"{OWNER}={owner()}"):
+            for found in stored.containers(self.client, f"{OWNER}={current_owner()}"):
                 if f"-{self.role}-" in str(found.name):
                     found.remove(force=True, v=True)
 
@@ -291,7 +291,10 @@ def test_what_a_killed_run_left_is_swept_and_what_a_living_one_uses_is_not(clien
     with ContainerFactory(client, good, platform, emulated=False).start("alive") as container:
         with pytest.raises(ProgramError) as killed:
             procs.run(
-                [sys.executable, "-c", KILLED, good, platform], log=NullLog(), hears=procs.DOCKER, cwd=smoke_image.ROOT
+                [sys.executable, "-c", KILLED, good, platform],
+                log=NullLog(),
+                inherit=procs.DOCKER,
+                cwd=smoke_image.ROOT,
             )
         dead = killed.value.output.strip()
         assert killed.value.status == -signal.SIGKILL

@@ -26,6 +26,7 @@ from pipeline.lock import lock
 from pipeline.lock.contents import DebianLock
 from pipeline.lock.resolver import Wheel
 from tests import hostile
+from tests.filestore import put_into_store
 from tests.flow.project import REPOSITORY
 
 IMAGE = DebianImage(
@@ -67,7 +68,7 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> DebianLock:
     found = lock.make("tiny", IMAGE, folder, "", NullLog())
     assert isinstance(found, DebianLock)
     wheel = demo(folder)
-    store.add(folder / wheel.file, wheel.sha256)
+    put_into_store(folder / wheel.file)
     return replace(found, wheels=tuple(sorted((*found.wheels, wheel))))
 
 
@@ -134,8 +135,10 @@ def test_a_program_hears_what_is_on_its_list_and_nothing_else(tmp_path: Path, mo
         monkeypatch.setenv("UV_INDEX_OURS_PASSWORD", "x")
         monkeypatch.setenv("DOCKER_HOST", "tcp://x")
         heard = {
-            hears: dict(line.split("=", 1) for line in procs.capture(["env"], hears=hears, env={"X": "1"}).splitlines())
-            for hears in (procs.SEALED, procs.NETWORK, procs.DOCKER)
+            inherited: dict(
+                line.split("=", 1) for line in procs.capture(["env"], inherit=inherited, env={"X": "1"}).splitlines()
+            )
+            for inherited in (procs.SEALED, procs.NETWORK, procs.DOCKER)
         }
         mode = procs.capture(["sh", "-c", "umask"])
     sealed, network, docker = heard.values()
@@ -227,7 +230,7 @@ def test_docker_by_python_on_whales_hears_the_same(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     with hostility(hostile.path(tmp_path), monkeypatch):
         monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-        expected = procs.environment(procs.DOCKER)
+        expected = procs.program_environment(procs.DOCKER)
         call = buildkit._client(tmp_path / "running").client_config.client_call
         subprocess.run([*call, str(tmp_path / "said")], check=True)
     *variables, mode = (tmp_path / "said").read_text().split("\0")

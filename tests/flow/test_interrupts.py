@@ -75,7 +75,7 @@ def test_programs_that_do_not_listen_are_all_ended_within_one_grace(tmp_path: Pa
     procs.cancel()
     for thread in threads:
         thread.join(30)
-    assert time.monotonic() - start < (len(threads) - 0.1) * procs.GRACE
+    assert time.monotonic() - start < (len(threads) - 0.1) * procs.GRACE_S
 
 
 def test_a_second_signal_leaves_no_program_behind(project: Project) -> None:

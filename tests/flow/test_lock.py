@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from pipeline.config.models import DebianBase, DebianImage, Python
-from pipeline.core import store
 from pipeline.core.errors import ConfigError, TandemError
 from pipeline.core.log import NullLog
 from pipeline.lock import apt as aptroot
@@ -15,6 +14,7 @@ from pipeline.lock import debs, lock, resolver, wheel_tags
 from pipeline.lock.apt import Apt
 from pipeline.lock.contents import DebianLock
 from tests import tinydeb
+from tests.filestore import put_into_store
 
 TARGET = wheel_tags.Target("arm64", "3.13", 41)
 BASE = DebianBase(debian="trixie", packages=("base-files", "base-passwd", "dash", "python3-minimal"))
@@ -153,7 +153,7 @@ def test_a_version_that_only_the_store_still_has_is_kept(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     old = tinydeb.make(tmp_path / "netbase.deb", "netbase", {}, version="0.1")
     assert apt.resolve(["netbase"], [old])[0].version != "0.1"
-    store.add(tmp_path / "netbase.deb", old.sha256)
+    assert put_into_store(tmp_path / "netbase.deb") == old.sha256
     assert apt.resolve(["netbase"], [old]) == (old,)
 
 
@@ -165,7 +165,7 @@ def test_a_pin_that_another_package_rules_out_is_let_go_and_only_that_one(
         tinydeb.make(tmp_path / f"{name}.deb", name, {}, version="0.1") for name in ("libpython3.13-minimal", "netbase")
     ]
     for package in old:
-        store.add(tmp_path / f"{package.name}.deb", package.sha256)
+        assert put_into_store(tmp_path / f"{package.name}.deb") == package.sha256
     found = {package.name: package for package in apt.resolve(["python3.13-minimal", "netbase"], old)}
     assert found["netbase"] == old[1]
     assert found["libpython3.13-minimal"].version == found["python3.13-minimal"].version != "0.1"

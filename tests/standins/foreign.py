@@ -6,7 +6,7 @@ import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from pipeline.core import tar as archive
+from pipeline.core import tar
 from pipeline.image import installed_tree
 from pipeline.lock import place
 
@@ -38,7 +38,7 @@ def vllm(layer: Path, into: Path, scratch: Path, python: str, epoch: int, versio
     else:
         installed |= package
         members = {}
-    archive.write(into, {**members, **installed, **_record(installed, site, version)}, epoch)
+    tar.write_archive(into, {**members, **installed, **_record(installed, site, version)}, epoch)
 
 
 def _extracted(layer: Path, scratch: Path) -> dict[str, Path]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol, TextIO
 
 from pipeline.core.errors import Cancelled, TandemError
-from pipeline.core.files import not_writable, point
+from pipeline.core.files import replace_link, write_failure
 from pipeline.core.procs import cancelled
 from pipeline.graph.run.outcome import End, Outcome
 
@@ -63,11 +63,11 @@ class TaskLog:
             folder.mkdir(parents=True, exist_ok=True)
             self._file = self.path.open("x", encoding="utf-8", errors="backslashreplace", buffering=1)
         except OSError as error:
-            raise not_writable(self.path, error) from error
+            raise write_failure(self.path, error) from error
 
     def is_latest(self) -> None:
         """From now on it is what the task said last; who still waits for another run has nothing to say of the task."""
-        point(self.path.with_name(LATEST), self.path.name)
+        replace_link(self.path.with_name(LATEST), self.path.name)
 
     def line(self, text: str) -> None:
         """Write a line."""
@@ -96,7 +96,7 @@ class TaskLog:
         except OSError as error:
             # Once: what a task does then is clean up, and that has something to say too.
             self._full = True
-            raise not_writable(self.path, error) from error
+            raise write_failure(self.path, error) from error
 
     def _write(self, text: str, *, step: bool) -> None:
         with self._lock:

@@ -13,7 +13,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from pipeline.core.errors import TandemError
-from pipeline.core.files import not_writable, of_the_disk, write_whole
+from pipeline.core.files import as_disk_failure, write_failure, write_whole
 from pipeline.core.locks import hold_lock
 from pipeline.core.log import Log, announce
 from pipeline.core.procs import cancelled
@@ -287,7 +287,7 @@ class Runner:
             shutil.rmtree(above, ignore_errors=True)
             folder.mkdir(parents=True)
         except OSError as error:
-            raise not_writable(above, error) from error
+            raise write_failure(above, error) from error
         try:
             yield folder
         finally:
@@ -345,7 +345,7 @@ def _plain(task: Task, outputs: Outputs) -> Outputs:
 
 
 def _failed(name: str, error: BaseException, log: TaskLog | None) -> Outcome:
-    error = as_interruption(error) if cancelled() else of_the_disk(error)
+    error = as_interruption(error) if cancelled() else as_disk_failure(error)
     text = "" if isinstance(error, TandemError) else "".join(traceback.format_exception(error))
     tail = tuple(log.tail) if log else ()
     if log:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.core.errors import HostError
-from pipeline.core.files import of_the_disk, point, replacing, write_whole
+from pipeline.core.files import as_disk_failure, replace_link, replacing, write_whole
 
 
 def test_a_file_is_written_with_the_folders_above_it(tmp_path: Path) -> None:
@@ -37,12 +37,12 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 def test_a_link_is_replaced_in_one_step(tmp_path: Path) -> None:
     link = tmp_path / "deep" / "latest"
     for name in ("one", "two", "two"):
-        point(link, name)
+        replace_link(link, name)
     assert str(link.readlink()) == "two"
     assert list(link.parent.iterdir()) == [link]
 
 
 def test_a_full_disk_is_an_expected_failure_and_other_errors_are_not() -> None:
     full, other = OSError(errno.ENOSPC, "No space left on device", "/x"), OSError(errno.EIO, "I/O error")
-    assert str(of_the_disk(full)) == "/x: No space left on device"
-    assert of_the_disk(other) is other
+    assert str(as_disk_failure(full)) == "/x: No space left on device"
+    assert as_disk_failure(other) is other

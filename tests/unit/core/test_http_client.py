@@ -41,7 +41,7 @@ def answering(raw: bytes | Callable[[bytes], bytes]) -> Iterator[tuple[tuple[str
 
 def test_status_headers_and_body_are_told_apart() -> None:
     with answering(b'HTTP/1.1 200 OK\r\nDocker-Content-Digest: sha256:1\r\n\r\n{"a": 1}') as (address, asked):
-        answer = http_client.ask(address, "/x", headers={"Accept": "a/b"})
+        answer = http_client.request(address, "/x", headers={"Accept": "a/b"})
     assert (answer.status, answer.headers["docker-content-digest"], answer.json()) == (200, "sha256:1", {"a": 1})
     assert asked[0].startswith(b"GET /x HTTP/1.0\r\n")
     assert b"Accept: a/b\r\n" in asked[0]
@@ -49,14 +49,14 @@ def test_status_headers_and_body_are_told_apart() -> None:
 
 def test_what_is_not_http_is_an_error() -> None:
     with answering(b"SSH-2.0-OpenSSH\r\n") as (address, _), pytest.raises(ValueError, match="not an HTTP response"):
-        http_client.ask(address, "/")
+        http_client.request(address, "/")
 
 
 def test_nobody_there_is_an_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = server.getsockname()
     with pytest.raises(OSError, match="refused"):
-        http_client.ask(address, "/")
+        http_client.request(address, "/")
 
 
 @pytest.mark.parametrize(("status", "there"), [("200 OK", True), ("401 Unauthorized", True), ("404 Not Found", False)])
@@ -82,7 +82,10 @@ def test_many_looks_go_over_few_connections(many: int) -> None:
 
     statuses = [200 + nth for nth in range(many)]
     with answering(said) as (address, asked):
-        assert http_client.heads(address, [f"/{status}" for status in statuses], headers={"Accept": "x/y"}) == statuses
+        assert (
+            http_client.head_statuses(address, [f"/{status}" for status in statuses], headers={"Accept": "x/y"})
+            == statuses
+        )
     assert len(asked) == min(many, http_client.CONNECTIONS)
     assert all(question.startswith(b"HEAD /2") for question in asked)
     assert all(question.count(b"Connection: close") == 1 for question in asked)
@@ -92,7 +95,7 @@ def test_many_looks_go_over_few_connections(many: int) -> None:
 def test_fewer_answers_than_questions_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_client, "CONNECTIONS", 1)
     with answering(b"HTTP/1.1 200 OK\r\n\r\n") as (address, _), pytest.raises(ValueError, match="1 answers to 2"):
-        http_client.heads(address, ["/a", "/b"])
+        http_client.head_statuses(address, ["/a", "/b"])
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[]"])
@@ -132,14 +135,14 @@ def dripping(first: bytes, drip: bytes, every_s: float) -> Iterator[tuple[str, i
 def test_an_answer_that_drips_is_given_up_after_the_time_that_was_given() -> None:
     start = time.monotonic()
     with dripping(b"HTTP/1.0 200 OK\r\n\r\n", b"x", 0.05) as address, pytest.raises(TimeoutError, match="timed out"):
-        http_client.ask(address, "/", within=0.3)
+        http_client.request(address, "/", within=0.3)
     assert time.monotonic() - start < 5
 
 
 def test_answers_without_bodies_that_drip_are_given_up_too() -> None:
     start = time.monotonic()
     with dripping(b"HTTP/1.1 200 OK\r\n", b"a: b\r\n", 0.05) as address, pytest.raises(TimeoutError, match="timed out"):
-        http_client.heads(address, ["/a"], within=0.3)
+        http_client.head_statuses(address, ["/a"], within=0.3)
     assert time.monotonic() - start < 5
 
 
@@ -148,11 +151,11 @@ def test_an_answer_without_end_is_given_up_at_the_largest_size() -> None:
         dripping(b"HTTP/1.0 200 OK\r\n\r\n", b"x" * 65536, 0.001) as address,
         pytest.raises(http_client.TooLargeError, match="more than 1000000 bytes"),
     ):
-        http_client.ask(address, "/", max_bytes=1_000_000)
+        http_client.request(address, "/", max_bytes=1_000_000)
 
 
 def test_a_body_is_sent_with_its_length() -> None:
     with answering(b"HTTP/1.1 201 Created\r\n\r\n") as (address, asked):
-        assert http_client.ask(address, "/x", method="PUT", body=b"abc").status == 201
+        assert http_client.request(address, "/x", method="PUT", body=b"abc").status == 201
     assert asked[0].startswith(b"PUT /x HTTP/1.0\r\n")
     assert asked[0].endswith(b"Content-Length: 3\r\n\r\nabc")

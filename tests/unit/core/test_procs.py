@@ -11,7 +11,7 @@ GIVEN = {**dict.fromkeys(hostile.NAMES, "hostile"), "PATH": "/bin", "PYTHONPATH"
 
 
 def test_what_decides_bytes_hears_where_programs_are_and_nothing_else() -> None:
-    assert procs.environment(procs.SEALED, GIVEN) == {"PATH": "/bin", **procs.FIXED}
+    assert procs.program_environment(procs.SEALED, GIVEN) == {"PATH": "/bin", **procs.FIXED}
 
 
 @pytest.mark.parametrize(
@@ -19,27 +19,27 @@ def test_what_decides_bytes_hears_where_programs_are_and_nothing_else() -> None:
     ["UV_INDEX", "UV_INDEX_OURS_PASSWORD", "PIP_INDEX_URL", "https_proxy", "HTTPS_PROXY", "SSL_CERT_FILE", "NETRC"],
 )
 def test_settings_of_where_packages_come_from_are_heard_by_what_asks_for_them(name: str) -> None:
-    assert procs.environment(procs.NETWORK, {name: "x"}) == {name: "x", **procs.FIXED}
-    assert procs.environment(procs.DOCKER, {name: "x"}) == {name: "x", **procs.FIXED}
-    assert procs.environment(procs.SEALED, {name: "x"}) == procs.FIXED
+    assert procs.program_environment(procs.NETWORK, {name: "x"}) == {name: "x", **procs.FIXED}
+    assert procs.program_environment(procs.DOCKER, {name: "x"}) == {name: "x", **procs.FIXED}
+    assert procs.program_environment(procs.SEALED, {name: "x"}) == procs.FIXED
 
 
 @pytest.mark.parametrize("name", ["DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "DOCKER_CERT_PATH"])
 def test_which_engine_is_heard_by_docker_alone(name: str) -> None:
-    assert procs.environment(procs.DOCKER, {name: "x"}) == {name: "x", **procs.FIXED}
-    assert procs.environment(procs.NETWORK, {name: "x"}) == procs.FIXED
+    assert procs.program_environment(procs.DOCKER, {name: "x"}) == {name: "x", **procs.FIXED}
+    assert procs.program_environment(procs.NETWORK, {name: "x"}) == procs.FIXED
 
 
 def test_what_is_to_be_had_of_an_index_or_an_engine_is_heard_by_nobody() -> None:
-    heard = procs.environment(procs.DOCKER, GIVEN)
+    heard = procs.program_environment(procs.DOCKER, GIVEN)
     assert heard.keys() & hostile.NAMES == {"HOME", "USER", "LOGNAME", "UV_CACHE_DIR", *procs.FIXED}
     assert {name: heard[name] for name in procs.FIXED} == procs.FIXED
 
 
 def test_the_names_that_are_not_heard_are_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BUILDX_BUILDER", "x")
-    for hears in (procs.SEALED, procs.NETWORK, procs.DOCKER):
-        unheard = procs.unheard(hears)
+    for inherited in (procs.SEALED, procs.NETWORK, procs.DOCKER):
+        unheard = procs.uninherited_variables(inherited)
         assert "BUILDX_BUILDER" in unheard
-        assert {*unheard, *procs.environment(hears)} == {*os.environ, *procs.FIXED}
-        assert not {*unheard} & procs.environment(hears).keys()
+        assert {*unheard, *procs.program_environment(inherited)} == {*os.environ, *procs.FIXED}
+        assert not {*unheard} & procs.program_environment(inherited).keys()

@@ -77,7 +77,7 @@ def test_a_file_is_kept_as_a_folder_is(tmp_path: Path) -> None:
     place, digest = tmp_path / "kept" / "place.tar", hashlib.sha256(b"x").hexdigest()
     for there in (b"x", b"damaged", None):
         (tmp_path / "made").write_bytes(b"x")
-        results.keep(tmp_path / "made", place, {results.WHOLE: digest})
+        results.keep(tmp_path / "made", place, {results.WHOLE_FILE: digest})
         assert place.read_bytes() == b"x"
         assert [path.name for path in place.parent.iterdir()] == [place.name]
         if there is not None:

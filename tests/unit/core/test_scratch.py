@@ -24,9 +24,9 @@ def test_what_does_not_fit_goes_to_disk(tmp_path: Path) -> None:
 
 
 def test_memory_is_never_filled(tmp_path: Path) -> None:
-    assert scratch.fits(999, tmp_path, 3000)
-    assert not scratch.fits(1001, tmp_path, 3000)
-    assert not scratch.fits(1, tmp_path / "none", 3000)
+    assert scratch.fits_in_memory(999, tmp_path, 3000)
+    assert not scratch.fits_in_memory(1001, tmp_path, 3000)
+    assert not scratch.fits_in_memory(1, tmp_path / "none", 3000)
 
 
 @pytest.mark.parametrize(

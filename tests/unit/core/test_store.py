@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.core import procs, store
 from pipeline.core.errors import Cancelled, HostError, TandemError
-from pipeline.core.log import NullLog
+from pipeline.core.log import Log, NullLog
 
 CONTENT = bytes(range(256)) * 4000
 HEX = hashlib.sha256(CONTENT).hexdigest()
@@ -75,10 +75,16 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
+def fetch(url: str, sha256: str = HEX, log: Log | None = None, proxies: dict[str, str] | None = None) -> Path:
+    """Fetches one file."""
+    item = store.Download(url.rsplit("/", 1)[-1], (url,), sha256, len(CONTENT))
+    return store.fetch_all([item], log or NullLog(), title=item.name, proxies=proxies)[sha256]
+
+
 def test_a_file_is_fetched_once_and_lies_under_its_hash(mirror: Mirror, cache: Path) -> None:
-    first = store.fetch(mirror.url, HEX, len(CONTENT), NullLog())
-    second = store.fetch(mirror.url, HEX, len(CONTENT), NullLog())
-    assert first == second == cache / "tandem/sha256" / HEX == store.get(HEX)
+    first = fetch(mirror.url)
+    second = fetch(mirror.url)
+    assert first == second == cache / "tandem/sha256" / HEX == store.stored_file(HEX)
     assert first.read_bytes() == CONTENT
     assert len(mirror.ranges) == 1
     assert list((cache / "tandem/partial").iterdir()) == []
@@ -86,60 +92,60 @@ def test_a_file_is_fetched_once_and_lies_under_its_hash(mirror: Mirror, cache: P
 
 def test_a_connection_that_breaks_is_taken_up_where_it_broke(mirror: Mirror) -> None:
     mirror.plan = ["cut"]
-    assert store.fetch(mirror.url, HEX, len(CONTENT), NullLog()).read_bytes() == CONTENT
+    assert fetch(mirror.url).read_bytes() == CONTENT
     assert mirror.ranges == [None, f"bytes={len(CONTENT) // 2}-"]
 
 
 def test_a_server_that_ignores_ranges_does_not_spoil_the_file(mirror: Mirror) -> None:
     mirror.plan = ["cut", "plain"]
-    assert store.fetch(mirror.url, HEX, len(CONTENT), NullLog()).read_bytes() == CONTENT
+    assert fetch(mirror.url).read_bytes() == CONTENT
 
 
 @pytest.mark.parametrize("status", ["500", "502", "503", "504", "429"])
 def test_a_passing_failure_is_tried_again(mirror: Mirror, status: str) -> None:
     mirror.plan = [status]
-    store.fetch(mirror.url, HEX, len(CONTENT), NullLog())
+    fetch(mirror.url)
     assert len(mirror.ranges) == 2
 
 
 @pytest.mark.parametrize("status", ["401", "403", "404"])
 def test_a_lasting_failure_is_not_tried_again(mirror: Mirror, status: str) -> None:
     mirror.plan = [status]
-    with pytest.raises(store.MissingError, match=f"answers {status}"):
-        store.fetch(mirror.url, HEX, len(CONTENT), NullLog())
+    with pytest.raises(store.MissingFileError, match=f"answers {status}"):
+        fetch(mirror.url)
     assert len(mirror.ranges) == 1
 
 
 def test_the_next_address_is_asked_when_one_does_not_have_it(mirror: Mirror) -> None:
     mirror.plan = ["404"]
-    item = store.Item("a", (mirror.url, mirror.url), HEX, len(CONTENT))
+    item = store.Download("a", (mirror.url, mirror.url), HEX, len(CONTENT))
     assert store.fetch_all([item], NullLog(), title="files")[HEX].read_bytes() == CONTENT
 
 
 def test_other_bytes_than_the_locks_never_enter_the_store(mirror: Mirror) -> None:
     mirror.plan = ["wrong"]
-    with pytest.raises(store.MissingError, match="other bytes"):
-        store.fetch(mirror.url, HEX, len(CONTENT), NullLog())
-    assert store.get(HEX) is None
+    with pytest.raises(store.MissingFileError, match="other bytes"):
+        fetch(mirror.url)
+    assert store.stored_file(HEX) is None
 
 
 def test_a_file_that_was_damaged_on_disk_is_fetched_anew(mirror: Mirror) -> None:
-    path = store.fetch(mirror.url, HEX, len(CONTENT), NullLog())
+    path = fetch(mirror.url)
     path.write_bytes(CONTENT[:-1] + b"?")
-    assert store.fetch(mirror.url, HEX, len(CONTENT), NullLog()).read_bytes() == CONTENT
+    assert fetch(mirror.url).read_bytes() == CONTENT
 
 
 def test_nobody_there_is_one_message(mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "TRIES", 1)
     with pytest.raises(TandemError, match="refused"):
-        store.fetch("http://127.0.0.1:9/a.deb", HEX, len(CONTENT), NullLog())
+        fetch("http://127.0.0.1:9/a.deb")
 
 
 def test_a_local_mirror_is_an_address_too(tmp_path: Path) -> None:
     (tmp_path / "a.deb").write_bytes(CONTENT)
-    assert store.fetch(f"file://{tmp_path}/a.deb", HEX, len(CONTENT), NullLog()).read_bytes() == CONTENT
-    with pytest.raises(store.MissingError, match=r"b\.deb"):
-        store.fetch(f"file://{tmp_path}/b.deb", HEX[::-1], 5, NullLog())
+    assert fetch(f"file://{tmp_path}/a.deb").read_bytes() == CONTENT
+    with pytest.raises(store.MissingFileError, match=r"b\.deb"):
+        fetch(f"file://{tmp_path}/b.deb", HEX[::-1])
 
 
 def test_connections_are_kept(mirror: Mirror, tmp_path: Path) -> None:
@@ -148,7 +154,7 @@ def test_connections_are_kept(mirror: Mirror, tmp_path: Path) -> None:
         content = bytes([number]) * 10
         mirror.files[f"/{number}"] = content
         url = mirror.url.replace("/pool/a.deb", f"/{number}")
-        items.append(store.Item(str(number), (url,), hashlib.sha256(content).hexdigest(), 10))
+        items.append(store.Download(str(number), (url,), hashlib.sha256(content).hexdigest(), 10))
     assert len(store.fetch_all(items, NullLog(), title="files")) == 20
     assert mirror.connections <= store.WORKERS
 
@@ -157,37 +163,28 @@ def test_a_full_or_forbidden_disk_is_one_message(mirror: Mirror, cache: Path) ->
     (cache / "tandem").mkdir(parents=True)
     (cache / "tandem/partial").touch()
     with pytest.raises(TandemError, match="partial: File exists"):
-        store.fetch(mirror.url, HEX, len(CONTENT), NullLog())
+        fetch(mirror.url)
 
 
 def test_a_proxy_of_apt_is_used(mirror: Mirror) -> None:
     proxy = mirror.url.removesuffix("/pool/a.deb")
-    got = store.fetch("http://nowhere.invalid/pool/a.deb", HEX, len(CONTENT), NullLog(), proxies={"http": proxy})
+    got = fetch("http://nowhere.invalid/pool/a.deb", proxies={"http": proxy})
     assert got.read_bytes() == CONTENT
-
-
-def test_adding_checks_the_bytes(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.write_bytes(CONTENT)
-    with pytest.raises(TandemError, match="SHA-256"):
-        store.add(file, HEX[::-1])
-    assert store.add(file, HEX).read_bytes() == CONTENT
-    assert file.exists()
 
 
 def test_an_interrupted_run_stops_fetching(mirror: Mirror) -> None:
     procs.cancel()
     try:
         with pytest.raises(Cancelled):
-            store.fetch(mirror.url, HEX, len(CONTENT), NullLog())
+            fetch(mirror.url)
     finally:
         procs.resume()
 
 
 def test_progress_counts_bytes_of_all_files_together(mirror: Mirror) -> None:
     log = NullLog()
-    store.fetch(mirror.url, HEX, len(CONTENT), log)
-    store.fetch(mirror.url, HEX, len(CONTENT), log)
+    fetch(mirror.url, log=log)
+    fetch(mirror.url, log=log)
     assert log.lines == ["a.deb: 1.0 MB, 1.0 MB fetched", "a.deb: 1.0 MB, all of it was in the store"]
 
 
@@ -195,7 +192,7 @@ def test_a_cache_that_is_none_is_named_with_its_variable(tmp_path: Path, monkeyp
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(HostError, match="Not a directory") as caught:
-        store.fetch("http://127.0.0.1:1/x", "0" * 64, 1, NullLog())
+        fetch("http://127.0.0.1:1/x", "0" * 64)
     assert f"kept in {tmp_path}/file/tandem" in caught.value.hint
     assert "XDG_CACHE_HOME" in caught.value.hint
 
@@ -215,11 +212,11 @@ def test_who_waited_for_a_download_that_failed_has_the_partial_file_to_itself(
 
     def second() -> None:
         waits.set()
-        with store._partial(HEX) as part:
+        with store._open_partial(HEX) as part:
             same.append(place.exists() and os.path.samestat(os.fstat(part.fileno()), place.stat()))
 
     waiter = threading.Thread(target=second)
-    with store._partial(HEX):
+    with store._open_partial(HEX):
         waiter.start()
         waits.wait(20)
         waiter.join(0.3)

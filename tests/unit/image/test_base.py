@@ -174,5 +174,5 @@ def test_the_bytes_do_not_depend_on_when_the_package_was_unpacked(tmp_path: Path
     for number in (1, 2):
         folder = tmp_path / str(number)
         folder.mkdir()
-        digests.append(store.digest(build(folder, dict(BASE))[0]))
+        digests.append(store.file_digest(build(folder, dict(BASE))[0]))
     assert digests[0] == digests[1]

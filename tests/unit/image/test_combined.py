@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.config import loader
 from pipeline.config.models import Additions, Alias, Combine, CombinedImage, ImageBase
-from pipeline.core import tar as archive
+from pipeline.core import tar
 from pipeline.core.errors import ConfigError, TandemError
 from pipeline.core.log import NullLog
 from pipeline.foreign.facts import ImageFacts, InstalledDistribution, Interpreter
@@ -197,13 +197,13 @@ def test_an_addition_may_not_take_the_place_of_a_file_of_the_base() -> None:
 def test_what_lies_below_a_file_of_the_base_cannot_be_laid_over_it() -> None:
     present = {"usr": "d", "usr/lib": "d", "usr/lib/os-release": "f", "lib": "l"}
     names = ["usr/lib/os-release/f", "usr/lib/new", "lib/x", "usr"]
-    assert archive.taken(names, present) == ["usr", "usr/lib/os-release/f"]
+    assert tar.conflicting_members(names, present) == ["usr", "usr/lib/os-release/f"]
 
 
 def test_folders_of_the_base_are_not_in_our_archives(tmp_path: Path) -> None:
-    archive.write(tmp_path / "a.tar", {"root/a/b": b"x"}, 0, ["workspace"], {"root": "d", "workspace": "l"})
-    with tarfile.open(tmp_path / "a.tar") as tar:
-        assert tar.getnames() == ["root/a", "root/a/b"]
+    tar.write_archive(tmp_path / "a.tar", {"root/a/b": b"x"}, 0, ["workspace"], {"root": "d", "workspace": "l"})
+    with tarfile.open(tmp_path / "a.tar") as archive:
+        assert archive.getnames() == ["root/a", "root/a/b"]
 
 
 def test_the_dockerfile_begins_with_the_base_s_digest_and_ends_with_what_launchers_need(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.core import tar as archive
+from pipeline.core import tar
 from pipeline.core.errors import TandemError
 from pipeline.image import installed_tree
 from pipeline.lock import place
@@ -164,7 +164,7 @@ def test_an_archive_has_every_folder_above_its_files_all_of_root_all_of_one_time
     (tmp_path / "run").write_bytes(b"x")
     (tmp_path / "run").chmod(0o700)
     (tmp_path / "link").symlink_to("python3.13")
-    archive.write(
+    tar.write_archive(
         tmp_path / "a.tar",
         {"usr/lib/file": tmp_path / "file", "usr/bin/run": tmp_path / "run", "usr/lib/link": tmp_path / "link"},
         1_700_000_000,
@@ -190,7 +190,7 @@ def test_an_archive_has_every_folder_above_its_files_all_of_root_all_of_one_time
 
 
 def test_an_archive_leaves_tmp_and_roots_home_their_modes(tmp_path: Path) -> None:
-    archive.write(tmp_path / "a.tar", {"tmp/x": b"", "var/tmp/x": b"", "root/x": b""}, 1)
+    tar.write_archive(tmp_path / "a.tar", {"tmp/x": b"", "var/tmp/x": b"", "root/x": b""}, 1)
     found = members(tmp_path / "a.tar")
     assert [oct(found[name].mode) for name in ("tmp", "var/tmp", "root", "var")] == [
         "0o1777",
@@ -211,7 +211,7 @@ def test_an_archive_knows_neither_the_umask_nor_the_clock(tmp_path: Path) -> Non
             os.umask(before)
         os.utime(tmp_path / name / "file", (when, when))
         files: dict[str, Path | bytes] = {"d/file": tmp_path / name / "file", "c": b"text"}
-        digests.append(archive.write(tmp_path / f"{name}.tar", dict(sorted(files.items(), reverse=name == "a")), 5))
+        digests.append(tar.write_archive(tmp_path / f"{name}.tar", dict(sorted(files.items(), reverse=name == "a")), 5))
     assert digests[0] == digests[1]
     assert digests[0] == hashlib.sha256((tmp_path / "a.tar").read_bytes()).hexdigest()
 
@@ -219,10 +219,10 @@ def test_an_archive_knows_neither_the_umask_nor_the_clock(tmp_path: Path) -> Non
 def test_another_content_and_another_mode_are_another_archive(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"1")
-    digests = {archive.write(tmp_path / "a.tar", {"f": file}, 1)}
+    digests = {tar.write_archive(tmp_path / "a.tar", {"f": file}, 1)}
     file.chmod(0o755)
-    digests.add(archive.write(tmp_path / "a.tar", {"f": file}, 1))
+    digests.add(tar.write_archive(tmp_path / "a.tar", {"f": file}, 1))
     file.write_bytes(b"2")
-    digests.add(archive.write(tmp_path / "a.tar", {"f": file}, 1))
-    digests.add(archive.write(tmp_path / "a.tar", {"f": file}, 2))
+    digests.add(tar.write_archive(tmp_path / "a.tar", {"f": file}, 1))
+    digests.add(tar.write_archive(tmp_path / "a.tar", {"f": file}, 2))
     assert len(digests) == 4

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from pipeline.core import store
 from pipeline.core.errors import TandemError
 from pipeline.core.log import NullLog
 from pipeline.image import wheels
@@ -15,6 +14,7 @@ from pipeline.lock import place
 from pipeline.lock.contents import DebianLock
 from pipeline.lock.debs import Deb
 from pipeline.lock.resolver import Wheel
+from tests.filestore import put_into_store
 
 SITE = "usr/local/lib/python3.13/dist-packages"
 REQUEST: dict[str, Any] = {"platform": "linux/arm64", "python": "3.13", "debian": "trixie"}
@@ -32,8 +32,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def stored(tmp_path: Path, name: str) -> Wheel:
     file = tmp_path / f"{name}-1.0-py3-none-any.whl"
     file.write_bytes(name.encode())
-    sha256 = store.digest(file)
-    store.add(file, sha256)
+    sha256 = put_into_store(file)
     return Wheel(name, "1.0", (f"sha256:{sha256}",), file.name, file.stat().st_size)
 
 

@@ -137,5 +137,5 @@ def test_old_top_folders_lie_below_usr(name: str, there: str) -> None:
 def test_an_item_is_named_so_that_a_person_finds_it(tmp_path: Path) -> None:
     package = tinydeb.make(tmp_path / "a.deb", "a", {})
     (item,) = debs.items([package], [])
-    error = store.MissingError(item, "404")
+    error = store.MissingFileError(item, "404")
     assert "a 1.0 (arm64)" in str(error)
