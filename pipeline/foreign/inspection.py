@@ -1,4 +1,4 @@
-"""A root filesystem and an image's configuration in, a Reading out; nothing is asked and nothing is run."""
+"""Turns a root filesystem and an image's configuration into ImageFacts. Nothing is looked up and nothing is run."""
 
 import posixpath
 import re
@@ -25,7 +25,7 @@ REGISTRY = "model_executor/models/registry.py"
 NODE_SCRIPT_NAME = re.compile(re.escape(NODE_SCRIPT))
 NCCL = re.compile(r"libnccl\.so(\.\d+)*")
 GLIBC_BANNER = re.compile(rb"GNU C Library [^\n]{0,200}?version 2\.\d{1,4}")
-"""What libc.so.6 says of itself when it is run."""
+"""The text that libc.so.6 prints when it is run."""
 MAX_TEXT_BYTES = 256 << 10
 RULES: tuple[KeepRule, ...] = (
     *pythons.RULES,
@@ -39,7 +39,7 @@ RULES: tuple[KeepRule, ...] = (
 
 @dataclass(frozen=True, kw_only=True)
 class ImageConfig:
-    """What an image says of how to run it."""
+    """The part of an image's configuration that says how to run it."""
 
     entrypoint: tuple[str, ...] = ()
     cmd: tuple[str, ...] = ()
@@ -49,17 +49,18 @@ class ImageConfig:
 
 
 def inspect_image(view: FilesystemView, config: ImageConfig, digest: str, platform: str) -> ImageFacts:
-    """All that is to be known of an image for building on it.
+    """Return the facts about an image that building on it needs.
 
     Raises TandemError, naming what is missing, for an image without a Python on its PATH or without glibc.
     """
-    inside = ProcessContext(view, config.env, config.workdir, config.user)
-    # First, since an image without it has nothing that wheels could run on.
+    context = ProcessContext(view, config.env, config.workdir, config.user)
+    # This comes first, since wheels run on nothing else.
     glibc = _glibc_minor(view, platform)
-    starts = {name: pythons.find_interpreter(inside, inside.which(name)) for name in ("python3", "vllm", "ray")}
-    python = _find_python(inside, starts)
-    found = distributions.find_distributions(view, python.paths)
-    known = pip_check.find_conflicts(found.distributions, python=python.version, platform=platform)
+    interpreters = {name: pythons.find_interpreter(context, context.which(name)) for name in ("python3", "vllm", "ray")}
+    python = _find_python(context, interpreters)
+    vllm = distributions.package_folder(view, python.paths, "vllm")
+    scan = distributions.find_distributions(view, python.paths)
+    conflicts = pip_check.find_conflicts(scan.distributions, python=python.version, platform=platform)
     return ImageFacts(
         digest=digest,
         platform=platform,
@@ -71,58 +72,51 @@ def inspect_image(view: FilesystemView, config: ImageConfig, digest: str, platfo
         os=_os_release(view),
         glibc=glibc,
         python=python,
-        interpreters={name: path for name, path in starts.items() if path},
-        distributions=found.distributions,
-        package_manager=next((name for program, name in PACKAGE_MANAGERS.items() if inside.which(program)), ""),
-        programs={name: inside.which(name) for name in PROGRAMS},
-        architectures=_architectures(view, python),
+        interpreters={name: path for name, path in interpreters.items() if path},
+        distributions=scan.distributions,
+        package_manager=next((name for program, name in PACKAGE_MANAGERS.items() if context.which(program)), ""),
+        programs={name: context.which(name) for name in PROGRAMS},
+        architectures=_architectures(view, vllm),
         nccl=tuple(view.files(NCCL)),
         launchers=tuple(view.files(NODE_SCRIPT_NAME)),
-        conflicts=(*found.oddities, *known),
-        entrypoint_text=_entrypoint_text(inside, config.entrypoint),
+        conflicts=(*scan.oddities, *conflicts),
+        entrypoint_text=_entrypoint_text(context, config.entrypoint),
         libraries={name: _find_library(view, name, platform) for name in LIBRARIES},
         dist_packages=view.names(MODS_PACKAGES),
-        mods_vllm=_resolve(view, f"{MODS_PACKAGES}/vllm"),
-        vllm=_resolve(view, distributions.package_folder(view, python.paths, "vllm")),
+        mods_vllm=view.real_path(f"{MODS_PACKAGES}/vllm"),
+        vllm=view.real_path(vllm) if vllm else "",
     )
 
 
-def _find_python(inside: ProcessContext, starts: Mapping[str, str]) -> Interpreter:
-    """The Python that vLLM runs under, else the one that `python3` is."""
-    path = starts["vllm"] or starts["python3"]
+def _find_python(context: ProcessContext, interpreters: Mapping[str, str]) -> Interpreter:
+    """Return the Python that vLLM runs under, else the `python3` on PATH."""
+    path = interpreters["vllm"] or interpreters["python3"]
     if path:
-        return pythons.describe_interpreter(inside, path)
-    where = inside.env.get("PATH") or DEFAULT_PATH
-    elsewhere = pythons.find_python3(inside.view)
+        return pythons.describe_interpreter(context, path)
+    search_path = context.env.get("PATH") or DEFAULT_PATH
+    elsewhere = pythons.find_python3(context.view)
     hint = (
         f"it has {', '.join(elsewhere[:3])}: use an image with that folder on its PATH"
         if elsewhere
-        else "use an image that has one, as all that serve vLLM have"
+        else "use an image that has one; every image that serves vLLM does"
     )
-    raise TandemError(f"the image has no python3 on its PATH ({where})", hint=hint)
+    raise TandemError(f"the image has no python3 on its PATH ({search_path})", hint=hint)
 
 
 def _glibc_minor(view: FilesystemView, platform: str) -> int:
-    """The minor version of the image's own glibc 2, by its file's name (up to 2.33) or what it says of itself."""
+    """Return the minor version of the image's glibc 2, from its file's name (up to 2.33) or the text inside it."""
     for folder in _library_folders(platform):
-        real = _resolve(view, f"{folder}/libc.so.6")
+        real = view.real_path(f"{folder}/libc.so.6")
         named = re.search(r"/libc-2\.(\d{1,4})\.so$", real) or re.search(r"2\.(\d{1,4})$", view.text(real))
         if real and named:
             return int(named[1])
     musl = any(name.startswith("ld-musl-") for name in view.names("/lib"))
-    what = "musl instead of glibc (Alpine's way)" if musl else f"no glibc for {platform}"
-    raise TandemError(f"the image has {what}: wheels of vLLM, torch and Ray need glibc", hint="use another image")
-
-
-def _resolve(view: FilesystemView, path: str) -> str:
-    try:
-        return (view.resolve(path) or "") if path else ""
-    except TandemError:
-        return ""
+    libc = "musl instead of glibc (as in Alpine)" if musl else f"no glibc for {platform}"
+    raise TandemError(f"the image has {libc}: wheels of vLLM, torch and Ray need glibc", hint="use another image")
 
 
 def _library_folders(platform: str) -> tuple[str, ...]:
-    """Where the loader looks without being told (ld.so(8)), Debian's folders of the platform first."""
+    """Return the folders that the loader searches by default (ld.so(8)), Debian's for the platform first."""
     triplet = f"{platforms.machine_of(platform)}-linux-gnu"
     plain = ("/lib64", "/usr/lib64", "/lib", "/usr/lib", "/usr/local/lib")
     return (f"/lib/{triplet}", f"/usr/lib/{triplet}", *plain)
@@ -134,7 +128,7 @@ def _find_library(view: FilesystemView, name: str, platform: str) -> str:
 
 
 def _os_release(view: FilesystemView) -> dict[str, str]:
-    """os-release(5), the part that tells the system."""
+    """Return the keys of os-release(5) that name the system."""
     text = view.text("/etc/os-release") or view.text("/usr/lib/os-release")
     pairs = [line.partition("=") for line in text.splitlines() if "=" in line and not line.startswith("#")]
     return {key: _unquote(value) for key, _, value in pairs if key in OS_RELEASE_KEYS}
@@ -147,18 +141,17 @@ def _unquote(value: str) -> str:
         return value
 
 
-def _architectures(view: FilesystemView, python: Interpreter) -> dict[str, str]:
-    folder = distributions.package_folder(view, python.paths, "vllm")
-    source = view.text(f"{folder}/{REGISTRY}") if folder else ""
+def _architectures(view: FilesystemView, vllm: str) -> dict[str, str]:
+    source = view.text(f"{vllm}/{REGISTRY}") if vllm else ""
     return model_registry.parse_architectures(source) if source else {}
 
 
-def _entrypoint_text(inside: ProcessContext, words: Sequence[str]) -> str:
-    """The text of the script that ENTRYPOINT runs."""
+def _entrypoint_text(context: ProcessContext, words: Sequence[str]) -> str:
+    """Return the text of the script that ENTRYPOINT runs; empty if it runs none."""
     name = entrypoint.entrypoint_script(words)
     if not name:
         return ""
-    # A shell takes a plain name from the working folder before it looks on PATH.
-    here = posixpath.join(inside.workdir or "/", name)
-    content = inside.view.content(here if inside.view.find(here) else inside.which(name))
+    # A shell looks for a plain name in the working folder before PATH.
+    local = posixpath.join(context.workdir or "/", name)
+    content = context.view.content(local if context.view.find(local) else context.which(name))
     return content.decode("utf-8", "replace") if content.startswith(b"#!") else ""

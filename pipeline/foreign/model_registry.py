@@ -1,4 +1,4 @@
-"""vLLM's list of model architectures, read from the text of its registry.py: nothing of it is imported or run."""
+"""Reads vLLM's list of model architectures from the text of its registry.py. Nothing of it is imported or run."""
 
 import ast
 
@@ -6,14 +6,14 @@ from pipeline.core.errors import TandemError
 from pipeline.foreign.python_source import parse_module
 
 FULL_TABLE = "_VLLM_MODELS"
-"""The dictionary that vLLM looks into; all others are merged into it (0.6 to 0.19)."""
+"""The dictionary that vLLM looks into; all others are merged into it (vLLM 0.6 to 0.19)."""
 
 
 def parse_architectures(source: str) -> dict[str, str]:
-    """Architecture → "module:Class", sorted by name, of vllm/model_executor/models/registry.py.
+    """Return "module:Class" by architecture, sorted, from the text of vllm/model_executor/models/registry.py.
 
-    Entries of another shape than (module, class) are left out; so are what plug-ins and the environment add at run
-    time. Raises TandemError if the text is no Python or has no such list.
+    Entries of another shape than (module, class) are left out, and so is what plug-ins and the environment add at run
+    time. Raises TandemError if the text is not Python or has no such list.
     """
     tables: dict[str, dict[str, str]] = {}
     try:
@@ -22,17 +22,19 @@ def parse_architectures(source: str) -> dict[str, str]:
     except (ValueError, RecursionError) as error:
         raise TandemError(f"vLLM's registry.py cannot be read as Python: {error}") from error
     models = {name: table for name, table in tables.items() if name.startswith("_") and name.endswith("_MODELS")}
-    found = models.get(FULL_TABLE) or {key: value for table in models.values() for key, value in table.items()}
-    if not found:
+    architectures = models.get(FULL_TABLE) or {
+        name: entry for table in models.values() for name, entry in table.items()
+    }
+    if not architectures:
         raise TandemError(
             f"vLLM's registry.py has no {FULL_TABLE} with (module, class) entries",
-            hint="this vLLM lists its models in a way that is not known here",
+            hint="this vLLM lists its models in a way that Tandem does not know",
         )
-    return dict(sorted(found.items()))
+    return dict(sorted(architectures.items()))
 
 
 def _follow_statement(statement: ast.stmt, tables: dict[str, dict[str, str]]) -> None:
-    """Follow a statement of the module as far as it gives a name a dictionary or adds to one."""
+    """Follow a statement of the module if it assigns a dictionary to a name, or adds to one."""
     match statement:
         case ast.Assign(targets=targets, value=value):
             for target in targets:
@@ -60,7 +62,7 @@ def _assign(target: ast.expr, value: ast.expr, tables: dict[str, dict[str, str]]
 
 
 def _evaluate_table(value: ast.expr, tables: dict[str, dict[str, str]]) -> dict[str, str] | None:
-    """A dictionary of architectures, with what it merges; None if it is none."""
+    """Return a dictionary of architectures, with those that it merges; None if the expression is not one."""
     match value:
         case ast.Name(id=name):
             return dict(tables[name]) if name in tables else None
@@ -69,13 +71,13 @@ def _evaluate_table(value: ast.expr, tables: dict[str, dict[str, str]]) -> dict[
         case ast.Call(func=ast.Name(id="dict"), args=[inner], keywords=[]):
             return _evaluate_table(inner, tables)
         case ast.Dict(keys=keys, values=values):
-            found: dict[str, str] = {}
+            table: dict[str, str] = {}
             for key, item in zip(keys, values, strict=True):
                 if key is None:
-                    found.update(_evaluate_table(item, tables) or {})
+                    table.update(_evaluate_table(item, tables) or {})
                 elif isinstance(key, ast.Constant) and isinstance(key.value, str) and (entry := _evaluate_entry(item)):
-                    found[key.value] = entry
-            return found
+                    table[key.value] = entry
+            return table
         case _:
             return None
 

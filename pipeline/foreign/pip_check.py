@@ -1,4 +1,4 @@
-"""What is inconsistent among distributions, as `pip check` means it, but judged for another machine."""
+"""Finds what is inconsistent among distributions, as `pip check` does, but judged for another machine."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,15 +18,17 @@ MAX_REQUIREMENT_CHARS = 4000
 
 @dataclass(frozen=True)
 class ActiveRequirement:
-    """A requirement that counts: whose it is ("ray[default] 2.48.0"), and the normalised name of what is wanted."""
+    """A requirement of an installed distribution that applies to the target."""
 
-    who: str
+    owner: str
+    """The distribution that has it, with the extra that it is for and its version: "ray[default] 2.48.0"."""
     name: str
+    """The normalised name of the distribution that is required."""
     requirement: "Requirement"
 
     @property
-    def what(self) -> str:
-        """The requirement without its marker, as in `ray[cgraph]>=2.48`."""
+    def text(self) -> str:
+        """The requirement without its marker, such as `ray[cgraph]>=2.48`."""
         extras = f"[{','.join(sorted(self.requirement.extras))}]" if self.requirement.extras else ""
         return f"{self.name}{extras}{_order_specifiers(str(self.requirement.specifier))}"
 
@@ -34,63 +36,64 @@ class ActiveRequirement:
 def find_conflicts(
     distributions: Sequence[InstalledDistribution], *, python: str, platform: str, asked: Iterable[str] = ()
 ) -> tuple[str, ...]:
-    """Every requirement that is missing or met by a wrong version, one line each, sorted.
+    """Return a line for every requirement that is missing or met by a wrong version, sorted.
 
-    `python` is the target's version ("3.12" or "3.12.3"), `platform` Docker's word ("linux/arm64"). A requirement
-    behind an extra counts where something in the set, or `asked` (requirements from outside), wants that extra, which
-    pip itself does not look at. Of two distributions of one name the first counts. What is not written by PEP 440
-    or 508 is compared as text or reported, never an error.
+    `python` is the target's version ("3.12" or "3.12.3"), `platform` Docker's name for it ("linux/arm64"). A
+    requirement for an extra applies if another one, or one of `asked` (requirements from outside), asks for that extra;
+    pip itself does not look at extras. Of two distributions of one name the first counts. A version or requirement that
+    does not follow PEP 440 or 508 is compared as text or reported; it raises nothing.
     """
-    there = by_name(distributions)
-    found = [
-        _unreadable(inside, item)
-        for inside in there.values()
-        for item in inside.requires
-        if parse_requirement(item) is None
+    installed = by_name(distributions)
+    lines = [
+        f"{owner.name} {owner.version} has a requirement that cannot be read: {text!r}"
+        for owner in installed.values()
+        for text in owner.requires
+        if parse_requirement(text) is None
     ]
-    for wish in active_requirements(distributions, python=python, platform=platform, asked=asked):
-        found += _conflicts_of(wish, there)
-    return tuple(sorted(set(found)))
+    for active in active_requirements(distributions, python=python, platform=platform, asked=asked):
+        lines += _conflicts_of(active, installed)
+    return tuple(sorted(set(lines)))
 
 
 def active_requirements(
     distributions: Sequence[InstalledDistribution], *, python: str, platform: str, asked: Iterable[str] = ()
 ) -> Iterator[ActiveRequirement]:
-    """Every requirement that counts; parameters as for complaints()."""
+    """Yield every requirement that applies to the target; the parameters are those of find_conflicts()."""
     env = marker_environment(python, platforms.machine_of(platform))
-    there = by_name(distributions)
-    every = {
-        name: [wish for item in one.requires if (wish := parse_requirement(item)) is not None]
-        for name, one in there.items()
+    installed = by_name(distributions)
+    requirements = {
+        name: [requirement for text in owner.requires if (requirement := parse_requirement(text)) is not None]
+        for name, owner in installed.items()
     }
     extras: dict[str, set[str]] = {}
-    for item in asked:
-        if (given := parse_requirement(item)) is not None and applies(given, "", env):
-            extras.setdefault(normalised_name(given.name), set()).update(map(normalised_name, given.extras))
-    _spread_extras(extras, every, env)
-    for name, inside in there.items():
-        for wish in every[name]:
-            if (extra := _active_extra(wish, extras.get(name, set()), env)) is not None:
-                who = f"{name}[{extra}] {inside.version}" if extra else f"{name} {inside.version}"
-                yield ActiveRequirement(who, normalised_name(wish.name), wish)
+    for text in asked:
+        if (requirement := parse_requirement(text)) is not None and applies(requirement, "", env):
+            names = extras.setdefault(normalised_name(requirement.name), set())
+            names.update(map(normalised_name, requirement.extras))
+    _spread_extras(extras, requirements, env)
+    for name, owner in installed.items():
+        for requirement in requirements[name]:
+            if (extra := _active_extra(requirement, extras.get(name, set()), env)) is not None:
+                label = f"{name}[{extra}] {owner.version}" if extra else f"{name} {owner.version}"
+                yield ActiveRequirement(label, normalised_name(requirement.name), requirement)
 
 
 def by_name(distributions: Iterable[InstalledDistribution]) -> dict[str, InstalledDistribution]:
-    """Distributions by name; of two of one name the first counts, as for the interpreter."""
-    found: dict[str, InstalledDistribution] = {}
-    for inside in distributions:
-        found.setdefault(inside.name, inside)
-    return found
+    """Return distributions by name; of two of one name the first counts, as it does for the interpreter."""
+    first: dict[str, InstalledDistribution] = {}
+    for distribution in distributions:
+        first.setdefault(distribution.name, distribution)
+    return first
 
 
 def new_conflicts(before: Iterable[str], after: Iterable[str]) -> tuple[str, ...]:
-    """The complaints that were not there before."""
+    """Return the conflicts of `after` that `before` does not have."""
     known = set(before)
     return tuple(line for line in after if line not in known)
 
 
 def marker_environment(python: str, machine: str) -> dict[str, str]:
-    """What markers are evaluated with: CPython on Linux on this machine ("aarch64")."""
+    """Return the environment for markers (PEP 508): CPython on Linux, on a machine such as "aarch64"."""
     full = python if python.count(".") > 1 else f"{python}.0"
     return {
         "implementation_name": "cpython",
@@ -107,74 +110,74 @@ def marker_environment(python: str, machine: str) -> dict[str, str]:
     }
 
 
-def applies(wish: "Requirement", extra: str, env: Mapping[str, str]) -> bool:
-    """Whether a requirement counts on the target, for an extra ("" for none); one whose marker is nonsense does not."""
+def applies(requirement: "Requirement", extra: str, env: Mapping[str, str]) -> bool:
+    """Return whether a requirement applies to the target for an extra ("" for none).
+
+    A requirement with an invalid marker does not apply.
+    """
     from packaging.markers import UndefinedComparison, UndefinedEnvironmentName
 
     try:
-        return wish.marker is None or wish.marker.evaluate({**env, "extra": extra})
+        return requirement.marker is None or requirement.marker.evaluate({**env, "extra": extra})
     except (UndefinedComparison, UndefinedEnvironmentName):
         return False
 
 
-def allows(wish: "Requirement", version: str) -> bool:
-    """Whether a version is one that a requirement allows; local and pre-releases count as they are."""
+def allows(requirement: "Requirement", version: str) -> bool:
+    """Return whether a requirement allows a version. Local versions and pre-releases are allowed like any other."""
     from packaging.version import Version
 
     try:
-        return wish.specifier.contains(Version(version), prereleases=True)
+        return requirement.specifier.contains(Version(version), prereleases=True)
     except ValueError:
         # InvalidVersion, or a number of more digits than Python converts.
-        return all(_allows_as_text(spec.operator, spec.version, version) for spec in wish.specifier)
+        return all(_allows_as_text(spec.operator, spec.version, version) for spec in requirement.specifier)
 
 
-def parse_requirement(requirement: str) -> "Requirement | None":
-    """A requirement, or None if it is not written as PEP 508 wants it."""
+def parse_requirement(text: str) -> "Requirement | None":
+    """Return a requirement; None if it does not follow PEP 508."""
     from packaging.requirements import InvalidRequirement, Requirement
 
     try:
-        return Requirement(requirement) if len(requirement) <= MAX_REQUIREMENT_CHARS else None
+        return Requirement(text) if len(text) <= MAX_REQUIREMENT_CHARS else None
     except (InvalidRequirement, RecursionError):
         return None
 
 
-def _allows_as_text(operator: str, wanted: str, version: str) -> bool:
-    same = wanted == version
+def _allows_as_text(operator: str, bound: str, version: str) -> bool:
+    same = bound == version
     return not same if operator == "!=" else same and operator in {"==", "===", ">=", "<=", "~="}
 
 
 def _spread_extras(
-    extras: dict[str, set[str]], every: Mapping[str, Sequence["Requirement"]], env: Mapping[str, str]
+    extras: dict[str, set[str]], requirements: Mapping[str, Sequence["Requirement"]], env: Mapping[str, str]
 ) -> None:
-    """Add the extras that requirements ask for, and those that these then ask for, until there are no more."""
+    """Add the extras that requirements ask for, and those that these ask for in turn, until there are no more."""
     changed = True
     while changed:
         changed = False
-        for name, mine in every.items():
-            for wish in mine:
-                if not wish.extras or _active_extra(wish, extras.get(name, set()), env) is None:
+        for owner, own in requirements.items():
+            for requirement in own:
+                if not requirement.extras or _active_extra(requirement, extras.get(owner, set()), env) is None:
                     continue
-                known = extras.setdefault(normalised_name(wish.name), set())
-                changed |= not known.issuperset(more := set(map(normalised_name, wish.extras)))
-                known |= more
+                names = extras.setdefault(normalised_name(requirement.name), set())
+                asked = set(map(normalised_name, requirement.extras))
+                changed |= not names.issuperset(asked)
+                names |= asked
 
 
-def _active_extra(wish: "Requirement", extras: Iterable[str], env: Mapping[str, str]) -> str | None:
-    """The extra that a requirement counts for ("" if it always does), or None if it does not count."""
-    return next((extra for extra in ("", *sorted(extras)) if applies(wish, extra, env)), None)
+def _active_extra(requirement: "Requirement", extras: Iterable[str], env: Mapping[str, str]) -> str | None:
+    """Return the extra that a requirement applies for ("" if it always does); None if it does not apply."""
+    return next((extra for extra in ("", *sorted(extras)) if applies(requirement, extra, env)), None)
 
 
-def _conflicts_of(wish: ActiveRequirement, there: Mapping[str, InstalledDistribution]) -> Iterator[str]:
-    if wish.name not in there:
-        yield f"{wish.who} wants {wish.what}, which is not there"
-    elif not allows(wish.requirement, there[wish.name].version):
-        yield f"{wish.who} wants {wish.what}, but {wish.name} {there[wish.name].version} is there"
+def _conflicts_of(active: ActiveRequirement, installed: Mapping[str, InstalledDistribution]) -> Iterator[str]:
+    if active.name not in installed:
+        yield f"{active.owner} wants {active.text}, which is not there"
+    elif not allows(active.requirement, installed[active.name].version):
+        yield f"{active.owner} wants {active.text}, but {active.name} {installed[active.name].version} is there"
 
 
 def _order_specifiers(specifiers: str) -> str:
-    """Lower bounds first, as people write them: packaging gives specifiers in the order of a set."""
+    """Put lower bounds first, as people write them: packaging gives specifiers in the order of a set."""
     return ",".join(sorted(filter(None, specifiers.split(",")), key=lambda spec: (spec.startswith("<"), spec)))
-
-
-def _unreadable(inside: InstalledDistribution, requirement: str) -> str:
-    return f"{inside.name} {inside.version} has a requirement that cannot be read: {requirement!r}"

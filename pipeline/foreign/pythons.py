@@ -1,4 +1,4 @@
-"""The Pythons of an image, found as its own shell and CPython would find them, by looking at files alone."""
+"""Finds the Pythons of an image as its own shell and CPython would find them, from its files alone."""
 
 import posixpath
 import re
@@ -14,7 +14,7 @@ from pipeline.foreign.filesystem import FilesystemView, KeepRule
 MAX_TEXT_BYTES = 256 << 10
 PYTHON_NAME = re.compile(r"(?:python|pypy)(\d(?:\.\d+)?)?t?")
 PY_VERSION = re.compile(rb"\x003\.(?:[5-9]|[12]\d)\.\d+(?:(?:a|b|rc)\d+)?\+?\x00")
-"""PY_VERSION in a CPython; no minor version of the SQLite that some carry inside lies in that range any more."""
+"""PY_VERSION in a CPython. The version of SQLite that some have inside is out of this range."""
 RULES: tuple[KeepRule, ...] = (
     (re.compile(r"/pyvenv\.cfg$"), MAX_TEXT_BYTES),
     (re.compile(r"/lib(64)?/python3\.\d+t?/site\.py$"), MAX_TEXT_BYTES),
@@ -28,7 +28,7 @@ INNER_EXEC = re.compile(r"^'''exec' (\S.*) \"\$0\" \"\$@\"", re.MULTILINE)
 
 @dataclass(frozen=True)
 class ProcessContext:
-    """An image as a process sees it that is started in it: its files, its environment, and where it starts."""
+    """An image as a process sees it that is started in it: its files, its environment and its working folder."""
 
     view: FilesystemView
     env: Mapping[str, str]
@@ -36,7 +36,7 @@ class ProcessContext:
     user: str = ""
 
     def which(self, name: str) -> str:
-        """The path of a command on PATH; empty if there is none."""
+        """Return the path of a command on PATH; empty if there is none."""
         for folder in (self.env.get("PATH") or DEFAULT_PATH).split(":"):
             path = posixpath.join(self.workdir or "/", folder, name)
             if self.view.is_program(path):
@@ -48,39 +48,38 @@ class ProcessContext:
         """The home folder of the image's user."""
         user = self.user.partition(":")[0] or "root"
         lines = [line.split(":") for line in self.view.text("/etc/passwd").splitlines()]
-        found = next((line[5] for line in lines if len(line) > 5 and user in (line[0], line[2])), "")
-        return self.env.get("HOME") or found or ("/root" if user in ("root", "0") else "/")
+        home = next((line[5] for line in lines if len(line) > 5 and user in (line[0], line[2])), "")
+        return self.env.get("HOME") or home or ("/root" if user in ("root", "0") else "/")
 
 
-def find_interpreter(inside: ProcessContext, program: str) -> str:
-    """The Python that a program starts with, as one path for every name in its folder; empty if that is not to be seen.
+def find_interpreter(context: ProcessContext, program: str) -> str:
+    """Return the Python that a program runs under, by one path for all its names in a folder; empty if it is unknown.
 
-    A Python is its own; of a script it is what its first line names, through `env` and through the two lines of shell
-    that pip and uv write where a path is too long or not to be fixed.
+    A Python runs under itself. A script runs under what its first line names, also through `env`, and through the two
+    lines of shell that pip and uv write for a path that is too long or must stay relative.
     """
-    view = inside.view
+    view = context.view
     for _ in range(8):
         if not program or not view.is_program(program):
             return ""
-        if PYTHON_NAME.fullmatch(posixpath.basename(view.resolve(program) or "")) and not _script_text(view, program):
+        if PYTHON_NAME.fullmatch(posixpath.basename(view.real_path(program))) and not _script_text(view, program):
             return _canonical_name(view, program)
-        program = _next_program(inside, program, _script_text(view, program))
+        program = _next_program(context, program, _script_text(view, program))
     return ""
 
 
-def describe_interpreter(inside: ProcessContext, path: str) -> Interpreter:
-    """What is to be known of a Python at a path that runs_under() gave.
+def describe_interpreter(context: ProcessContext, path: str) -> Interpreter:
+    """Return the facts about a Python at a path from find_interpreter().
 
-    Its `version` is as exact as the image says: "3.12.3", or "3.12". Raises TandemError if no library is found for it.
+    Raises TandemError if no standard library is found for it.
     """
-    view = inside.view
-    program = view.resolve(path) or path
+    view = context.view
+    program = view.real_path(path) or path
     venv = _venv_of(view, path)
     base = _find_prefix(view, program, venv)
     if base is None:
         raise TandemError(
-            f"{path} in the image is no Python with a library that can be found: nothing like lib/python3.*/site.py"
-            f" lies above {program}",
+            f"no standard library was found for {path} in the image: no lib/python3.*/site.py lies above {program}",
             hint="use an image whose Python lies in the image itself, not on a volume",
         )
     prefix, lib, minor = base
@@ -89,11 +88,11 @@ def describe_interpreter(inside: ProcessContext, path: str) -> Interpreter:
         folders = [f"{venv}/{name}/{minor}/site-packages" for name in ("lib", "lib64")]
         system = _venv_settings(view, venv).get("include-system-site-packages", "").lower() == "true"
         first, kind, scripts = folders[:1], "venv", f"{venv}/bin"
-        folders += [*_user_folders(inside, minor), *standard] if system else []
+        folders += [*_user_folders(context, minor), *standard] if system else []
     else:
         first, scripts = standard[:1], "/usr/local/bin" if _is_system(prefix, standard) else f"{prefix}/bin"
         kind = "conda" if view.is_dir(f"{prefix}/conda-meta") else "system"
-        folders = [*_user_folders(inside, minor), *standard]
+        folders = [*_user_folders(context, minor), *standard]
     return Interpreter(
         path=path,
         program=program,
@@ -101,12 +100,12 @@ def describe_interpreter(inside: ProcessContext, path: str) -> Interpreter:
         kind=kind,
         site=first[0],
         scripts=scripts,
-        paths=tuple(_import_paths(inside, folders)),
+        paths=tuple(_import_paths(context, folders)),
     )
 
 
 def find_python3(view: FilesystemView) -> tuple[str, ...]:
-    """Every path at which a `python3` can be called, on PATH or not."""
+    """Return every path of a `python3` that can be called, on PATH or not."""
     return tuple(path for path in sorted(view.nodes) if path.endswith("/python3") and view.is_program(path))
 
 
@@ -115,23 +114,23 @@ def _script_text(view: FilesystemView, program: str) -> str:
     return content.decode("utf-8", "replace") if content.startswith(b"#!") else ""
 
 
-def _next_program(inside: ProcessContext, program: str, text: str) -> str:
-    """The program that a script is handed to."""
+def _next_program(context: ProcessContext, program: str, text: str) -> str:
+    """Return the program that a script hands over to; empty if it is unknown."""
     first, _, rest = text.partition("\n")
     words = first.removeprefix("#!").split()
     if not words:
         return ""
     if posixpath.basename(words[0]) == "env":
         named = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
-        return inside.which(named[0]) if named else ""
+        return context.which(named[0]) if named else ""
     if posixpath.basename(words[0]) in ("sh", "bash", "dash"):
         match = INNER_EXEC.search(rest)
-        return _unquote_path(inside.view.resolve(program) or program, match[1]) if match else ""
+        return _unquote_path(context.view.real_path(program) or program, match[1]) if match else ""
     return words[0]
 
 
 def _unquote_path(program: str, words: str) -> str:
-    """A path as the shell lines of pip ("/long/path/python") and uv ("$(dirname …)"/'python') give it."""
+    """Return the path in the shell lines of pip ("/long/path/python") and uv ("$(dirname …)"/'python')."""
     if "dirname" in words:
         return posixpath.join(posixpath.dirname(program), words.rpartition("/")[2].strip("'\""))
     try:
@@ -141,7 +140,7 @@ def _unquote_path(program: str, words: str) -> str:
 
 
 def _canonical_name(view: FilesystemView, path: str) -> str:
-    """A Python's path with the links inside its own folder followed: python, python3 and python3.12 are one."""
+    """Return a Python's path with links inside its own folder followed: python, python3 and python3.12 are one."""
     folder = posixpath.dirname(path)
     for _ in range(8):
         node = view.nodes.get(path)
@@ -155,7 +154,10 @@ def _canonical_name(view: FilesystemView, path: str) -> str:
 
 
 def _venv_of(view: FilesystemView, path: str) -> str:
-    """The folder of the venv that a Python belongs to (PEP 405: by the path it is called by, links not followed)."""
+    """Return the venv that a Python belongs to; empty if it is not in one.
+
+    The path by which it is called counts, with links not followed (PEP 405).
+    """
     folder = posixpath.dirname(path)
     return next((at for at in (posixpath.dirname(folder), folder) if view.find(f"{at}/pyvenv.cfg")), "")
 
@@ -166,17 +168,20 @@ def _venv_settings(view: FilesystemView, venv: str) -> dict[str, str]:
 
 
 def _find_prefix(view: FilesystemView, program: str, venv: str) -> tuple[str, str, str] | None:
-    """Prefix, folder of libraries (lib or lib64) and python3.X of a Python, by the landmark that CPython looks for."""
+    """Return a Python's prefix, its folder of libraries (lib or lib64) and python3.X; None if they are not found.
+
+    The landmark is site.py of the standard library, as for CPython itself.
+    """
     home = _venv_settings(view, venv).get("home", "") if venv else ""
     named = re.fullmatch(r"python(3\.\d+t?)", posixpath.basename(program))
-    for start in filter(None, (view.resolve(home) if home else None, posixpath.dirname(program))):
+    for start in filter(None, (view.real_path(home) if home else "", posixpath.dirname(program))):
         at = start
         while at != "/":
             at = posixpath.dirname(at)
             for lib in ("lib", "lib64"):
                 names = [name for name in view.names(f"{at}/{lib}") if re.fullmatch(r"python3\.\d+t?", name)]
-                fits = [f"python{named[1]}"] if named else sorted(names, key=_minor_number, reverse=True)
-                for minor in fits:
+                minors = [f"python{named[1]}"] if named else sorted(names, key=_minor_number, reverse=True)
+                for minor in minors:
                     if minor in names and view.find(f"{at.rstrip('/')}/{lib}/{minor}/site.py"):
                         return at.rstrip("/") or "/", lib, minor
     return None
@@ -187,7 +192,10 @@ def _minor_number(name: str) -> int:
 
 
 def _standard_folders(view: FilesystemView, prefix: str, lib: str, minor: str) -> list[str]:
-    """Where a Python that is no venv looks, first where pip installs to; its site.py tells whose habits it has."""
+    """Return where a Python outside a venv looks, first the folder that pip installs to.
+
+    Its site.py tells whether a Linux distribution has changed these folders.
+    """
     prefix = prefix.rstrip("/")
     site = view.text(f"{prefix}/{lib}/{minor}/site.py")
     if "dist-packages" in site:
@@ -200,31 +208,31 @@ def _standard_folders(view: FilesystemView, prefix: str, lib: str, minor: str) -
 
 
 def _is_system(prefix: str, standard: list[str]) -> bool:
-    """Whether the Python belongs to the system, so that additions go below /usr/local."""
+    """Return whether the Python belongs to the system, so that additions go below /usr/local."""
     return prefix == "/usr" and standard[0].startswith("/usr/local/")
 
 
-def _user_folders(inside: ProcessContext, minor: str) -> list[str]:
-    if inside.env.get("PYTHONNOUSERSITE"):
+def _user_folders(context: ProcessContext, minor: str) -> list[str]:
+    if context.env.get("PYTHONNOUSERSITE"):
         return []
-    base = inside.env.get("PYTHONUSERBASE") or f"{inside.home}/.local"
+    base = context.env.get("PYTHONUSERBASE") or f"{context.home}/.local"
     return [f"{base}/lib/{minor}/site-packages"]
 
 
-def _import_paths(inside: ProcessContext, sites: list[str]) -> Iterator[str]:
-    """The folders that are there, in order, each once: PYTHONPATH, site folders, and what their .pth files add."""
-    seen: set[str] = set()
-    given = [path for path in inside.env.get("PYTHONPATH", "").split(":") if path.startswith("/")]
+def _import_paths(context: ProcessContext, sites: list[str]) -> Iterator[str]:
+    """Yield the existing folders, in order, each once: PYTHONPATH, site folders, and what their .pth files add."""
+    known: set[str] = set()
+    given = [path for path in context.env.get("PYTHONPATH", "").split(":") if path.startswith("/")]
     for folder, is_site in [*((path, False) for path in given), *((path, True) for path in sites)]:
-        for path in (folder, *(_pth_entries(inside.view, folder) if is_site else ())):
-            real = inside.view.resolve(path)
-            if real is not None and real not in seen and inside.view.find(real):
-                seen.add(real)
+        for path in (folder, *(_pth_entries(context.view, folder) if is_site else ())):
+            real = context.view.real_path(path)
+            if real and real not in known and context.view.find(real):
+                known.add(real)
                 yield posixpath.normpath(path)
 
 
 def _pth_entries(view: FilesystemView, site: str) -> Iterator[str]:
-    """What a site folder's .pth files name; lines with code are left to who knows their meaning."""
+    """Yield the folders that a site folder's .pth files name. Lines with code are skipped."""
     for name in view.names(site):
         if name.endswith(".pth") and not name.startswith("."):
             for line in view.text(f"{site}/{name}").splitlines():
@@ -233,7 +241,7 @@ def _pth_entries(view: FilesystemView, site: str) -> Iterator[str]:
 
 
 def _exact_version(view: FilesystemView, venv: str, prefix: str, program: str, minor: str) -> str:
-    """The most exact version that files tell: the C header's, the venv's, the one inside the program or its library."""
+    """Return the most exact version in the files: the C header, the venv, the program or its library."""
     short = minor.removeprefix("python").rstrip("t")
     header = re.search(r'#define\s+PY_VERSION\s+"([^"+]+)', view.text(f"{prefix}/include/{minor}/patchlevel.h"))
     settings = _venv_settings(view, venv) if venv else {}
@@ -241,7 +249,7 @@ def _exact_version(view: FilesystemView, venv: str, prefix: str, program: str, m
     for lib in ("lib", "lib64"):
         names = [name for name in view.names(f"{prefix}/{lib}") if name.startswith(f"lib{minor}.so")]
         binary += [view.content(f"{prefix}/{lib}/{name}") for name in names]
-    told = [header[1] if header else "", settings.get("version", ""), settings.get("version_info", "")]
-    told += [text.strip(b"\0").decode("ascii", "replace").rstrip("+") for text in binary]
-    exact = (re.match(rf"{re.escape(short)}\.\d+(?:(?:a|b|rc)\d+)?", text) for text in told)
+    versions = [header[1] if header else "", settings.get("version", ""), settings.get("version_info", "")]
+    versions += [text.strip(b"\0").decode("ascii", "replace").rstrip("+") for text in binary]
+    exact = (re.match(rf"{re.escape(short)}\.\d+(?:(?:a|b|rc)\d+)?", text) for text in versions)
     return next((match[0] for match in exact if match), short)

@@ -140,7 +140,7 @@ def _sides(text: str, request: Request, held: Request, reading: ImageFacts) -> l
             lines += [f"{name} {there[name].version} is inside{_because(name, wishes)}", f"{who} wants {what}"]
     for wish_ in wishes:
         if wish_.name not in there and wish_.requirement.specifier and conflict.named(wish_.name, text):
-            lines.append(f"{wish_.who} is inside and wants {wish_.what}")
+            lines.append(f"{wish_.owner} is inside and wants {wish_.text}")
             lines += [
                 f"{who} wants {w}"
                 for who, w in conflict.wants(text, held.constraints)
@@ -155,7 +155,7 @@ def _because(name: str, wishes: Iterable[ActiveRequirement]) -> str:
     asking.sort(
         key=lambda wish: not any(spec.operator in {"<", "<=", "==", "~="} for spec in wish.requirement.specifier)
     )
-    words = [f"{wish.who} wants {wish.what}" for wish in asking[:SHOWN]]
+    words = [f"{wish.owner} wants {wish.text}" for wish in asking[:SHOWN]]
     if len(asking) > SHOWN:
         words.append(f"{len(asking) - SHOWN} more")
     return f" ({'; '.join(words)})" if words else ""

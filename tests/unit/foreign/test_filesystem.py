@@ -48,7 +48,7 @@ def test_a_folder_behind_a_link_is_a_folder() -> None:
 def test_a_loop_of_links_is_refused_by_name_and_is_nothing_to_whoever_only_looks() -> None:
     seen = view({"a": Link("b"), "b": Link("/a"), "self": Link("self/x")})
     for path in ("/a", "/self"):
-        with pytest.raises(TandemError, match=f"^{path}: its links lead round in a circle"):
+        with pytest.raises(TandemError, match=f"^{path}: its links form a loop"):
             seen.resolve(path)
         assert seen.find(path) is None
         assert seen.names(path) == ()

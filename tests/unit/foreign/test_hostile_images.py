@@ -11,7 +11,7 @@ from pipeline.core.errors import TandemError
 from pipeline.foreign import comparison, distributions, entrypoint, filesystem, inspection, model_registry, pip_check
 from pipeline.foreign.facts import ImageFacts, InstalledDistribution
 from pipeline.foreign.inspection import ImageConfig
-from tests.tinyroot import Program, Root, debian, distribution, tar
+from tests.tinyroot import Link, Program, Root, debian, distribution, tar
 
 SITE = "usr/local/lib/python3.11/dist-packages"
 LIMIT_S = 1
@@ -98,3 +98,9 @@ def test_the_lines_that_pip_and_uv_write_still_lead_to_their_python() -> None:
         facts = read({**debian(), "usr/bin/vllm": Program(f"#!/bin/sh\n{line}".encode())})
         assert facts.interpreters["vllm"] == "/usr/bin/python3.11"
     assert distributions.MAX_NAME_CHARS < pip_check.MAX_REQUIREMENT_CHARS < 4300
+
+
+def test_a_path_of_links_in_a_circle_is_not_a_folder_of_the_python() -> None:
+    loop: Root = {f"{SITE}/x.pth": b"/srv/a\n", "srv/a": Link("b"), "srv/b": Link("a")}
+    facts = read({**debian(), **distribution(SITE, "a", "1"), **loop})
+    assert facts.python.paths == (f"/{SITE}",)

@@ -303,7 +303,7 @@ def test_a_python_whose_links_go_round_is_none() -> None:
 
 def test_a_python_without_its_library_is_a_plain_error() -> None:
     root = {path: what for path, what in debian().items() if "lib/python" not in path}
-    with pytest.raises(TandemError, match="no Python with a library that can be found"):
+    with pytest.raises(TandemError, match="no standard library was found for"):
         read(root)
 
 

@@ -46,7 +46,7 @@ def test_without_the_merged_table_all_tables_of_models_count() -> None:
 def test_a_registry_of_another_make_is_said_to_be_one() -> None:
     with pytest.raises(TandemError, match="has no _VLLM_MODELS") as error:
         parse_architectures("MODELS = load()\n")
-    assert "not known here" in error.value.hint
+    assert "does not know" in error.value.hint
 
 
 @pytest.mark.parametrize("source", ["def (", "x = \0", "(" * 5000])
