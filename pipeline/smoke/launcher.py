@@ -4,7 +4,6 @@ The points that are checked are in docs/launcher-contract.md 2.6.
 """
 
 import posixpath
-import shlex
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
@@ -19,17 +18,10 @@ from pipeline.config.launcher_contract import (
     is_node_specific,
 )
 from pipeline.core.log import Log
-from pipeline.core.waiting import wait_until
 from pipeline.smoke.check import Check, Expectations
 from pipeline.smoke.consistency import REQUIREMENTS
-from pipeline.smoke.containers import (
-    PROBE_FOLDER,
-    CommandResult,
-    ContainerError,
-    ContainerFactory,
-    EngineError,
-    ProbeContainer,
-)
+from pipeline.smoke.containers import PROBE_FOLDER, CommandResult, ContainerFactory, ProbeContainer
+from pipeline.smoke.entrypoint import try_entrypoint
 from pipeline.smoke.node_script import script_faults
 from pipeline.smoke.probe import ATTEMPTS, Answers, ProbeAnswer, judge_crashes
 from pipeline.smoke.verdict import Verdict, crash_verdict, describe_exit, verdict_of
@@ -38,7 +30,6 @@ from pipeline.smoke.versions import VERSIONS, installed_version
 NAME = "launcher"
 MARK = "@@fact "
 FACTS_TIMEOUT_S = 300
-ENTRYPOINT_TIMEOUT_S = 60
 RDMA = "rdma"
 WAIVED = ("earlyoom", "git", "curl", "patch")
 """The tools that smoke.without may name."""
@@ -49,7 +40,7 @@ QUESTIONS = (
     "ray-options",
     "dashboard",
 )
-DESCRIPTION, ENTRYPOINT, SHELL_FACTS = "image-description", "entrypoint", "shell-facts"
+DESCRIPTION, ENTRYPOINT, SHELL_FACTS = "image-description", "entrypoint", "launcher_facts.sh"
 TOOLS = ("ray", "vllm", "python3", "git", "curl", "patch", "earlyoom")
 TOOL_POINTS = {**dict.fromkeys(("ray", "vllm", "python3", "git"), 6), "curl": 8, "patch": 8, "earlyoom": 9}
 """The points of the contract that ask for programs; the others belong to point 3."""
@@ -60,46 +51,6 @@ FOLDER_POINTS = {"/root": 3, "/tmp": 3, WORKSPACE: 5}
 def describe_image(factory: ContainerFactory, _log: Log) -> ProbeAnswer:
     """Answers with the engine's description of the image."""
     return ProbeAnswer(factory.description())
-
-
-def try_entrypoint(factory: ContainerFactory, _log: Log) -> ProbeAnswer:
-    """Answers with the faults of the image's ENTRYPOINT: launchers of the first eras keep it."""
-    entrypoint = (factory.description()["Config"] or {}).get("Entrypoint") or []
-    if not entrypoint or entrypoint == [""]:
-        return ProbeAnswer([])
-    words = f"ENTRYPOINT {shlex.join(entrypoint)}"
-    remedy = 'have none, or one that ends in exec "$@"'
-    try:
-        with factory.start("entrypoint", entrypoint=True) as container:
-            became = _first_process(container)
-    except EngineError as error:
-        return ProbeAnswer([f"{words} cannot be tried: {error}"])
-    except ContainerError as error:
-        return ProbeAnswer([f"{words}: {error}; {remedy}"])
-    fault = f"{words} ignores the command it is given: `sleep infinity` {became}; {remedy}"
-    return ProbeAnswer([fault] if became else [])
-
-
-def _first_process(container: ProbeContainer) -> str:
-    """Returns what `sleep infinity` became instead of the container's first process; empty if it is that."""
-    became = ""
-
-    def is_known() -> bool:
-        nonlocal became
-        container.container.reload()
-        state = container.container.attrs["State"]
-        if not state["Running"]:
-            last = " / ".join(container.output().strip().splitlines()[-2:])
-            became = f"ended with {describe_exit(state['ExitCode'])} ({last})"
-            return True
-        top = container.top("pid,comm,args")
-        name, args = next(((name, args) for pid, name, args in top if int(pid) == state["Pid"]), ("", ""))
-        # By the kernel's name too: a shell that was given the command shows it at the end of its own.
-        became = "" if name == "sleep" and args.endswith("sleep infinity") else f"became `{args}`"
-        return not became
-
-    wait_until(is_known, timeout_s=ENTRYPOINT_TIMEOUT_S, interval_s=0.5)
-    return became
 
 
 def collect_facts(factory: ContainerFactory, _log: Log) -> ProbeAnswer:
@@ -121,14 +72,14 @@ def run_shell_probe(container: ProbeContainer) -> ProbeAnswer:
 
 def judge(expected: Expectations, answers: Answers) -> Verdict:
     """Names every point of the launcher contract that the image fails."""
-    shell = answers[SHELL_FACTS]
-    if shell.crashed:
-        return crash_verdict(NAME, "launcher_facts.sh", ATTEMPTS)
+    for experiment in CHECK.experiments:
+        if answers[experiment].crashed:
+            return crash_verdict(NAME, experiment, ATTEMPTS)
     if crash := judge_crashes(NAME, answers, QUESTIONS):
         return crash
-    if shell.error:
-        return verdict_of(NAME, [shell.error], "")
-    facts, result = shell.value
+    if error := answers[SHELL_FACTS].error:
+        return verdict_of(NAME, [error], "")
+    facts, result = answers[SHELL_FACTS].value
     image = expected.image
     failures = [
         *_description_faults(answers[DESCRIPTION].value, image.platform),

@@ -12,7 +12,9 @@ from pipeline.lock.service_packages import LAB
 from pipeline.tasks import claims
 from pipeline.tasks.outputs import to_outputs
 
-PROBES = ("pipeline/probes/python_facts.py", "pipeline/probes/launcher_facts.sh")
+PROBES = (
+    "pipeline/probes/python_facts.py", "pipeline/probes/launcher_facts.sh", "pipeline/probes/entrypoint_report.sh",
+)  # fmt: skip
 # Not the image store of the machines: that of a lab that is up is known by looking only, which fingerprints do not.
 ON_MACHINES = ("pipeline/probes/machine_facts.py", "pipeline/probes/lab/**")
 EMULATION = "pipeline/probes/emulation/**"

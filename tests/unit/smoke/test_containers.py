@@ -12,7 +12,7 @@ from pipeline.core.errors import Cancelled
 from pipeline.core.log import NullLog
 from pipeline.core.procs import ProgramError
 from pipeline.core.retry import AttemptError
-from pipeline.smoke import launcher, ray
+from pipeline.smoke import entrypoint, launcher, ray
 from pipeline.smoke.containers import CommandResult, ContainerError, ContainerFactory, EngineError, ProbeContainer
 from pipeline.smoke.era_machines import ClusterMachine, DockerHost
 
@@ -152,7 +152,7 @@ def test_an_image_that_does_not_start_is_not_a_failure_of_the_engine() -> None:
 def test_an_entrypoint_that_could_not_be_tried_is_not_blamed() -> None:
     engine = Engine(fails={"container": FAILS["container"]})
     engine.attrs = {"Config": {"Entrypoint": ["/run"]}}
-    (fault,) = launcher.try_entrypoint(factory(engine), NullLog()).value
+    (fault,) = entrypoint.try_entrypoint(factory(engine), NullLog()).value
     assert fault.startswith("ENTRYPOINT /run cannot be tried: ")
     assert "no space left on device" in fault
 
