@@ -66,7 +66,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=15)
     rounds = parser.parse_args().rounds
-    with tempfile.TemporaryDirectory(dir=ROOT / "artifacts") as folder:
+    artifacts = ROOT / "artifacts"
+    artifacts.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=artifacts) as folder:
         ways: Mapping[str, Sequence[str]] = {
             "doit deploy": (*DOIT, "deploy"),
             "doit why deploy": (*DOIT, "why", "deploy"),

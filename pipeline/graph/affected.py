@@ -10,7 +10,6 @@ from pathlib import Path
 
 from pipeline.core.errors import ConfigError, HostError, TandemError
 from pipeline.core.procs import SEALED, ProgramError, capture
-from pipeline.graph.code_hash import modules
 from pipeline.graph.decide import changed_inputs as differences
 from pipeline.graph.fingerprint import Values, input_values
 from pipeline.graph.globs import expand
@@ -105,7 +104,7 @@ def _inputs(graph: Graph, inputs: Inputs, since: Changes, ghosts: Path | None) -
     for path in _files(graph.root, inputs.files, ghosts):
         if path in changed:
             yield f"file:{path}"
-    for module in modules(graph.root, inputs.code, graph.cache) if inputs.code else ():
+    for module in graph.code.of(inputs.code):
         path = module.replace(".", "/")
         if changed & {f"{path}.py", f"{path}/__init__.py"}:
             yield f"code:{module}"

@@ -1,81 +1,119 @@
-"""What a stage's code says: its modules' source, without what cannot change a result.
+"""The hash of a stage's code: its modules' source, without what cannot change a result.
 
-Comments, layout and docstrings do not count, nor do imports for type checkers alone. A module counts with every
+Comments, layout and docstrings do not count, nor does the body of `if TYPE_CHECKING:`. A module counts with every
 module of `pipeline` that it imports, at any depth, wherever the import stands (we import late on purpose).
 """
 
-# A Path for each name that is no module costs more than all else here.
+# A Path for each name that is not a module costs more than all else here.
 # ruff: noqa: PTH118
 
 import ast
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any, TypeGuard
 
 from pipeline.core.errors import ConfigError
 from pipeline.graph.stat_cache import StatCache
 
 PACKAGE = "pipeline"
 SPEAKS_ONLY = {"pipeline.core.errors", "pipeline.core.log"}
-"""What a failure or a log line says changes no result. procs does count: it decides a program's environment."""
+"""Their messages change no result. `procs` does count: it decides a program's environment."""
 
 
-def modules(root: Path, names: Iterable[str], cache: StatCache) -> dict[str, str]:
-    """Every module that the named ones consist of, with the hash of its source; "missing" for one that is not there.
+class CodeHashes:
+    """The hashes of modules and functions of `pipeline`. Each is looked up once, until `forget()`.
 
-    A name such as "pipeline.tasks.project:build" is one function, with what it uses of its own module and nothing else.
-    Raises ConfigError for source that cannot be parsed, OSError for source that cannot be read.
+    Thousands of tasks consist of the same modules: only the first of them pays for the look at the files.
     """
-    found: dict[str, str] = {}
-    waiting = list(names)
-    files = _Files(root)
-    while waiting:
-        name = waiting.pop()
-        if name in found or name in SPEAKS_ONLY:
-            continue
+
+    def __init__(self, root: Path, cache: StatCache) -> None:
+        self._root = root
+        self._cache = cache
+        self._snapshot = _Snapshot(root, cache)
+
+    def of(self, names: Iterable[str]) -> Mapping[str, str]:
+        """Returns the hash of every module that the named ones consist of; "missing" for one that does not exist.
+
+        A name such as "pipeline.tasks.project:build" is one function, with what it uses of its own module and nothing
+        else. Raises ConfigError for source that cannot be parsed, OSError for source that cannot be read.
+        """
+        return self._snapshot.hashes(frozenset(names))
+
+    def forget(self) -> None:
+        """Look at the files again from now on: they may have been edited."""
+        self._snapshot = _Snapshot(self._root, self._cache)
+
+
+class _Snapshot:
+    """The code as it was when each file of it was first looked at. Safe to use from several threads."""
+
+    def __init__(self, root: Path, cache: StatCache) -> None:
+        self._files = _Files(root)
+        self._cache = cache
+        self._modules: dict[str, tuple[str, tuple[str, ...]]] = {}
+        self._hashes: dict[frozenset[str], Mapping[str, str]] = {}
+
+    def hashes(self, names: frozenset[str]) -> Mapping[str, str]:
+        """Returns the hashes of these modules and functions, and of all that the modules import."""
+        if names not in self._hashes:
+            self._hashes[names] = self._find(names)
+        return self._hashes[names]
+
+    def _find(self, names: Iterable[str]) -> Mapping[str, str]:
+        hashes: dict[str, str] = {}
+        waiting = list(names)
+        while waiting:
+            name = waiting.pop()
+            if name in hashes or name in SPEAKS_ONLY:
+                continue
+            if name not in self._modules:
+                self._modules[name] = self._learn(name)
+            hashes[name], imports = self._modules[name]
+            waiting.extend(imports)
+        return dict(sorted(hashes.items()))
+
+    def _learn(self, name: str) -> tuple[str, tuple[str, ...]]:
+        """Returns the hash of a module or function, and the modules that it imports."""
         module, _, function = name.partition(":")
-        file = files.of(module)
+        file = self._files.of(module)
         if file is None:
-            found[name] = "missing"
-            continue
+            return "missing", ()
         if function:
-            found[name] = cache.fact(f"code {name}", file, partial(_learn_function, function))
-            continue
-        known = json.loads(cache.fact(f"code {name}", file, partial(_learn, name)))
-        found[name] = known["hash"]
-        waiting.extend(target for target in known["imports"] if files.of(target) is not None)
-    return dict(sorted(found.items()))
+            return self._cache.fact(f"code {name}", file, partial(_learn_function, function)), ()
+        known = json.loads(self._cache.fact(f"code {name}", file, partial(_learn, name)))
+        return known["hash"], tuple(target for target in known["imports"] if self._files.of(target) is not None)
 
 
 class _Files:
-    """Where modules are at this moment: each folder is listed once, as most names that an import may mean are none."""
+    """The files of modules. Each folder is listed once, since most names that an import may mean are not modules."""
 
     def __init__(self, root: Path) -> None:
         self._root = os.fspath(root)
         self._listed: dict[str, tuple[frozenset[str], frozenset[str]]] = {}
 
     def of(self, name: str) -> str | None:
-        """The file of a module or package, by its dotted name; None if there is none."""
+        """Returns the file of a module or package by its dotted name, or None."""
         above, _, last = name.rpartition(".")
-        folders, files = self._inside(above)
+        folders, files = self._list(above)
         # As Python looks: a package hides a module of its name.
-        if last in folders and "__init__.py" in self._inside(name)[1]:
+        if last in folders and "__init__.py" in self._list(name)[1]:
             return f"{self._path(name)}/__init__.py"
         return f"{self._path(name)}.py" if f"{last}.py" in files else None
 
-    def _inside(self, package: str) -> tuple[frozenset[str], frozenset[str]]:
-        """The names of the folders and of the files in a package's folder; none if there is no such folder."""
+    def _list(self, package: str) -> tuple[frozenset[str], frozenset[str]]:
+        """Returns the names of the folders and of the files in a package's folder; empty if there is no such folder."""
         if package not in self._listed:
             above, _, last = package.rpartition(".")
-            found: list[os.DirEntry[str]] = []
-            if not package or last in self._inside(above)[0]:
-                with os.scandir(self._path(package)) as entries:
-                    found = list(entries)
-            folders = frozenset(entry.name for entry in found if entry.is_dir())
-            self._listed[package] = folders, frozenset(entry.name for entry in found if entry.is_file())
+            entries: list[os.DirEntry[str]] = []
+            if not package or last in self._list(above)[0]:
+                with os.scandir(self._path(package)) as listing:
+                    entries = list(listing)
+            folders = frozenset(entry.name for entry in entries if entry.is_dir())
+            self._listed[package] = folders, frozenset(entry.name for entry in entries if entry.is_file())
         return self._listed[package]
 
     def _path(self, name: str) -> str:
@@ -90,21 +128,21 @@ def _learn(name: str, path: str) -> str:
 
 
 def _learn_function(name: str, path: str) -> str:
-    """The hash of a function and of whatever else of its module it names, directly or not; "missing" without one."""
-    there = {bound: node for node in _parsed(path).body for bound in _bound(node)}
-    if name not in there:
+    """Returns the hash of a function with all of its module that it names, directly or not, or "missing"."""
+    definitions = {bound: node for node in _parsed(path).body for bound in _bound(node)}
+    if name not in definitions:
         return "missing"
-    found: set[str] = set()
+    used: set[str] = set()
     waiting = [name]
     while waiting:
-        found.add(bound := waiting.pop())
-        named = {node.id for node in ast.walk(there[bound]) if isinstance(node, ast.Name)}
-        waiting.extend((named & there.keys()) - found - {*waiting})
-    return _hash("".join(f"{bound} {_spell(there[bound])}\n" for bound in sorted(found)))
+        used.add(bound := waiting.pop())
+        named = {node.id for node in ast.walk(definitions[bound]) if isinstance(node, ast.Name)}
+        waiting.extend((named & definitions.keys()) - used - {*waiting})
+    return _hash("".join(f"{bound} {_spell(definitions[bound])}\n" for bound in sorted(used)))
 
 
 def _bound(node: ast.stmt) -> Iterator[str]:
-    """The names that a definition or an assignment binds."""
+    """Yields the names that a definition or an assignment binds."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         yield node.name
     elif isinstance(node, ast.Assign | ast.AnnAssign):
@@ -124,19 +162,27 @@ def _hash(spelled: str) -> str:
 
 
 def _running(node: ast.AST) -> Iterator[ast.AST]:
-    """Every node that can run; not the body of `if TYPE_CHECKING:`."""
+    """Yields every node that can run: of `if TYPE_CHECKING:` those of the else branch."""
     yield node
-    for child in ast.iter_child_nodes(node):
-        if not _for_types(child):
-            yield from _running(child)
+    for child in node.orelse if _for_types(node) else ast.iter_child_nodes(node):
+        yield from _running(child)
 
 
-def _for_types(node: ast.AST) -> bool:
+def _for_types(node: object) -> TypeGuard[ast.If]:
     return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
 
+def _run_in_place(items: Iterable[Any]) -> Iterator[Any]:
+    """Yields the items of a list in a tree, with the else branch of `if TYPE_CHECKING:` in its place."""
+    for item in items:
+        if _for_types(item):
+            yield from _run_in_place(item.orelse)
+        else:
+            yield item
+
+
 def _targets(node: ast.AST, package: str) -> Iterator[str]:
-    """The modules of ours that an import may mean: in `from a import b`, b can be a module or a name in a."""
+    """Yields the modules of ours that an import may mean: in `from a import b`, b can be a module or a name in a."""
     if isinstance(node, ast.Import):
         names = [alias.name for alias in node.names]
     elif isinstance(node, ast.ImportFrom):
@@ -149,9 +195,9 @@ def _targets(node: ast.AST, package: str) -> Iterator[str]:
 
 
 def _spell(node: object) -> str:
-    """One spelling of a syntax tree, by hand: ast.dump differs between versions of Python, and counts positions."""
+    """Returns one spelling of a syntax tree. ast.dump differs between versions of Python, and counts positions."""
     if isinstance(node, list):
-        return "[" + " ".join(_spell(item) for item in node if not _for_types_only(item)) + "]"
+        return "[" + " ".join(_spell(item) for item in _run_in_place(node)) + "]"
     if not isinstance(node, ast.AST):
         return repr(node)
     parts = [type(node).__name__]
@@ -163,10 +209,6 @@ def _spell(node: object) -> str:
     return "(" + " ".join(parts) + ")"
 
 
-def _for_types_only(item: object) -> bool:
-    return isinstance(item, ast.AST) and _for_types(item)
-
-
 def _without_texts(body: list[ast.stmt]) -> list[ast.stmt]:
-    """Without constants that stand alone: docstrings, and the texts below our type aliases."""
+    """Leaves out constants that stand alone: docstrings, and the texts below our type aliases."""
     return [item for item in body if not (isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant))]

@@ -18,7 +18,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from pipeline.core.errors import TandemError
-from pipeline.graph.code_hash import modules
+from pipeline.graph.code_hash import CodeHashes
 from pipeline.graph.globs import expand, is_pattern
 from pipeline.graph.keys import canonical_json
 from pipeline.graph.stat_cache import StatCache, is_executable
@@ -39,6 +39,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     root: Path
     tools: Tools
     cache: StatCache
+    code: CodeHashes
 
 
 def input_values(inputs: Inputs, around: Surroundings) -> Values:
@@ -118,7 +119,7 @@ def _name(key: str) -> str:
 def code_values(names: Iterable[str], around: Surroundings) -> Iterator[tuple[str, str]]:
     """What modules and functions say now, by key. Raises ConfigError for what is not Python, TandemError."""
     try:
-        for name, value in modules(around.root, names, around.cache).items():
+        for name, value in around.code.of(names).items():
             yield f"code:{name}", value
     except OSError as error:
         raise TandemError(f"{error.filename}: cannot be read: {error.strerror}") from error

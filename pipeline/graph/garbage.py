@@ -117,10 +117,11 @@ def _logs(folder: Path, keep: int) -> Iterator[Item]:
 
 
 def _artifacts(graph: Graph, kept: KeptReferences) -> Iterator[Item]:
+    depth = len(graph.artifacts.parts) + 2
+    claimed = {path.parts[:depth] for path in kept.paths}
     for folder in CONTENT_ADDRESSED:
         for path in _below(graph.artifacts / folder):
-            claimed = any(claim == path or path in claim.parents for claim in kept.paths)
-            if not claimed and not kept.mentions(path.name):
+            if path.parts not in claimed and not kept.mentions(path.name):
                 yield from item_at("artifacts", path)
 
 

@@ -1,6 +1,6 @@
 """All tasks of a project, and where their results are kept: what every command starts from."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pipeline.core.errors import ConfigError
-from pipeline.graph.code_hash import PACKAGE
+from pipeline.graph.code_hash import PACKAGE, CodeHashes
 from pipeline.graph.fingerprint import Surroundings
 from pipeline.graph.keys import folder_name
 from pipeline.graph.records import Records
@@ -22,8 +22,8 @@ from pipeline.graph.world import World
 class Graph:
     """The tasks by name, with the registries of tools and claims.
 
-    Everything that is kept lies below `artifacts`: records/, times/, logs/, locks/, scratch/, aside/, cache/.
-    Making one reads nothing; nothing is written before a task runs.
+    All state lies below `artifacts`: records/, times/, logs/, locks/, scratch/, aside/, cache/. Creating a graph reads
+    nothing, and nothing is written before a task runs.
     """
 
     def __init__(self, root: Path, artifacts: Path | None = None) -> None:
@@ -33,55 +33,66 @@ class Graph:
         self.records = Records(self.artifacts / "records", self.artifacts / "aside")
         self.tools = Tools()
         self.world = World(root, self.cache)
+        self.code = CodeHashes(root, self.cache)
         self.tasks: dict[str, Task] = {}
+        self._folders: dict[str, str] = {}
         self.defaults: dict[str, str] = {}
         """The task that a bare kind means, as in "deploy" → "deploy:local"."""
         self.configuration: Configuration | None = None
-        """Where the tasks' parameters come from; None if nowhere but dodo.py."""
+        """Where the tasks' parameters come from; None if dodo.py alone has them."""
         self.share: SharedRecords | None = None
         """Where checkouts share records; None if this one keeps its own."""
         self.results: dict[str, Outputs] = {}
-        """What the tasks of this run came to; empty in a command that only looks."""
+        """The results of the tasks of this run; empty in a command that only looks."""
 
     @property
     def surroundings(self) -> Surroundings:
         """What inputs are looked up in."""
-        return Surroundings(root=self.root, tools=self.tools, cache=self.cache)
+        return Surroundings(root=self.root, tools=self.tools, cache=self.cache, code=self.code)
 
     def add(self, *tasks: Task) -> None:
-        """Add tasks; the function that runs one is an input of it. Raises ConfigError if a name is taken.
+        """Add tasks. The function that runs a task is an input of it.
 
-        So is the name of its folder.
+        Raises ConfigError if a task's name, or the name of its folder, is taken.
         """
-        folders = {folder_name(name): name for name in self.tasks}
         for task in tasks:
-            taken = folders.setdefault(folder_name(task.name), task.name)
-            if task.name in self.tasks or taken != task.name:
-                raise ConfigError(f"task {task.name!r}: the name is taken by {taken!r}")
-            own = _own_code(task.run)
-            self.tasks[task.name] = replace(task, inputs=replace(task.inputs, code=(*task.inputs.code, *own)))
+            other = self._folders.setdefault(folder_name(task.name), task.name)
+            if task.name in self.tasks or other != task.name:
+                raise ConfigError(f"task {task.name!r}: the name is taken by {other!r}")
+            code = (*task.inputs.code, *_own_code(task.run))
+            self.tasks[task.name] = replace(task, inputs=replace(task.inputs, code=code))
 
     def order(self, names: Iterable[str] = ()) -> list[str]:
-        """These tasks (all, if none are named) and everything upstream, each after what it waits for.
+        """Returns these tasks (all, if none are named) and everything upstream, each after what it waits for.
 
         Raises ConfigError for an unknown task, or tasks that wait for each other.
         """
-        found: list[str] = []
+        ordered: dict[str, None] = {}
         for name in names or self.tasks:
-            self._visit(name, (), found)
-        return found
+            if name not in ordered:
+                self._append(name, ordered)
+        return list(ordered)
 
-    def _visit(self, name: str, above: tuple[str, ...], found: list[str]) -> None:
-        if name in above:
-            raise ConfigError(f"tasks wait for each other: {' → '.join([*above[above.index(name) :], name])}")
+    def _append(self, name: str, ordered: dict[str, None]) -> None:
+        """Append a task after all that it waits for. Without recursion: a chain may be longer than Python's stack."""
+        path = {name: self._upstream(name)}
+        while path:
+            last = next(reversed(path))
+            upstream = next(path[last], None)
+            if upstream is None:
+                del path[last]
+                ordered[last] = None
+            elif upstream in path:
+                circle = [*path][[*path].index(upstream) :]
+                raise ConfigError(f"tasks wait for each other: {' → '.join([*circle, upstream])}")
+            elif upstream not in ordered:
+                path[upstream] = self._upstream(upstream, needed_by=last)
+
+    def _upstream(self, name: str, needed_by: str = "") -> Iterator[str]:
         if name not in self.tasks:
-            by = f" (needed by {above[-1]})" if above else ""
+            by = f" (needed by {needed_by})" if needed_by else ""
             raise ConfigError(f"{name!r} is not a task{by}", hint=f"tasks: {', '.join(sorted(self.tasks))}")
-        if name in found:
-            return
-        for upstream in (*self.tasks[name].needs, *self.tasks[name].after):
-            self._visit(upstream, (*above, name), found)
-        found.append(name)
+        return iter((*self.tasks[name].needs, *self.tasks[name].after))
 
 
 class Configuration(Struct, frozen=True, kw_only=True):
@@ -96,7 +107,7 @@ class Configuration(Struct, frozen=True, kw_only=True):
 
 
 def _own_code(run: Any) -> tuple[str, ...]:
-    """The function of ours in which a task's own is written, as in "pipeline.tasks.images:_build"."""
+    """Returns the function of `pipeline` in which a task's own is written, as in "pipeline.tasks.images:_build"."""
     module = getattr(run, "__module__", "")
     outermost = getattr(run, "__qualname__", "").partition(".")[0]
     return (f"{module}:{outermost}",) if module.startswith(f"{PACKAGE}.") and outermost else ()

@@ -46,8 +46,9 @@ def check_upstream_intact(graph: Graph, task: Task, results: Mapping[str, Output
 
 
 def check_inputs_unchanged(graph: Graph, task: Task, decision: Decision) -> None:
-    """Raise TandemError if an input is not what it was when the task began; tools are asked anew."""
+    """Raise TandemError if an input is not what it was when the task began. Tools and code are looked at again."""
     graph.tools.forget()
+    graph.code.forget()
     now = input_values(task.inputs, graph.surroundings)
     before = {key: value for key, value in decision.inputs.items() if not key.startswith("upstream:")}
     if moved := changed_inputs(before, now):

@@ -115,7 +115,8 @@ class Runner:
         return replace(outcome, log=log.path)
 
     def _work(self, task: Task, given: Attempt, log: TaskLog) -> Outcome:
-        # Again, now that no other run can be at this task: it may have been done while we waited.
+        # Again, now that no other run can be at this task: it may have been done, and code edited, while we waited.
+        self.graph.code.forget()
         decision = decide(self.graph, task, given.results, asked=given.asked)
         for reason in decision.reasons[:MAX_REASONS_SHOWN]:
             announce(log, f"because {reason.text}")

@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.errors import ConfigError, HostError, TandemError
+from pipeline.graph.code_hash import CodeHashes
 from pipeline.graph.fingerprint import Surroundings, fingerprint, input_values, result_digest, upstream_values
 from pipeline.graph.stat_cache import StatCache
 from pipeline.graph.task import Inputs, Json
@@ -31,7 +32,8 @@ folders = st.dictionaries(names, st.binary(max_size=8), max_size=5)
 
 def around(root: Path, **more: Any) -> Surroundings:
     cache = StatCache(root.parent / f"cache-of-{root.name}.json")
-    return Surroundings(**{"root": root, "tools": Tools(), "cache": cache, **more})
+    code = CodeHashes(root, cache)
+    return Surroundings(**{"root": root, "tools": Tools(), "cache": cache, "code": code, **more})
 
 
 def of(root: Path, inputs: Inputs, **more: Any) -> str:

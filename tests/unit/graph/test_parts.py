@@ -11,7 +11,7 @@ import pytest
 from pipeline.core.errors import BusyError, Cancelled, ConfigError, Exit, HostError, TandemError
 from pipeline.core.locks import hold_lock
 from pipeline.core.log import NullLog
-from pipeline.graph.code_hash import modules
+from pipeline.graph.code_hash import CodeHashes
 from pipeline.graph.decide import State, decide_all
 from pipeline.graph.globs import expand
 from pipeline.graph.graph import Graph
@@ -51,7 +51,7 @@ def source_of(tmp_path: Path, **files: str) -> dict[str, str]:
         path = tmp_path / "pipeline" / f"{name.replace('__', '/')}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return modules(tmp_path, ("pipeline.stage",), StatCache(tmp_path / "cache.json"))
+    return dict(CodeHashes(tmp_path, StatCache(tmp_path / "cache.json")).of(["pipeline.stage"]))
 
 
 def test_comments_layout_and_docstrings_do_not_count(tmp_path: Path) -> None:
@@ -94,6 +94,24 @@ def test_what_a_module_imports_counts_at_any_depth_and_wherever_it_stands(tmp_pa
     assert list(found) == expected
 
 
+def test_the_else_branch_of_imports_for_type_checkers_counts(tmp_path: Path) -> None:
+    stage = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    {typed}\nelse:\n    {run}\n"
+    before = source_of(tmp_path, stage=stage.format(typed="x = 1", run="from pipeline import helper"), helper="y = 1")
+    assert list(before) == ["pipeline.helper", "pipeline.stage"]
+    assert source_of(tmp_path, stage=stage.format(typed="x = 2", run="from pipeline import helper")) == before
+    assert source_of(tmp_path, stage=stage.format(typed="x = 1", run="helper = None")) != before
+
+
+def test_code_is_looked_at_once_until_it_is_forgotten(tmp_path: Path) -> None:
+    before = source_of(tmp_path, stage="x = 1")
+    hashes = CodeHashes(tmp_path, StatCache(tmp_path / "cache.json"))
+    assert hashes.of(["pipeline.stage"]) == before
+    after = source_of(tmp_path, stage="x = 2")
+    assert hashes.of(["pipeline.stage"]) == before
+    hashes.forget()
+    assert hashes.of(["pipeline.stage"]) == after != before
+
+
 OWN = """from pipeline import beside
 def own(x):
     'What it does.'
@@ -116,22 +134,22 @@ def test_of_a_function_counts_what_it_names_in_its_own_module_and_nothing_else(t
         (folder := tmp_path / str(len(list(tmp_path.iterdir()))) / "pipeline").mkdir(parents=True)
         (folder / "stage.py").write_text(OWN.format(**parts | edits))
         cache = StatCache(tmp_path / "stats.json")
-        return modules(folder.parent, ["pipeline.stage:own"], cache)["pipeline.stage:own"]
+        return CodeHashes(folder.parent, cache).of(["pipeline.stage:own"])["pipeline.stage:own"]
 
     assert hashed() == hashed(other="return 3")
     assert len({hashed(), hashed(helper="return LIMIT"), hashed(deeper="return 2"), hashed(limit="6")}) == 4
     (tmp_path / "pipeline").mkdir()
     (tmp_path / "pipeline" / "stage.py").write_text("x = 1\n")
-    found = modules(tmp_path, ["pipeline.stage:own"], StatCache(tmp_path / "stats.json"))
+    found = CodeHashes(tmp_path, StatCache(tmp_path / "stats.json")).of(["pipeline.stage:own"])
     assert found == {"pipeline.stage:own": "missing"}
 
 
 def test_a_package_hides_a_module_of_its_name_as_for_python(tmp_path: Path) -> None:
     (folder := tmp_path / "pipeline" / "stage").mkdir(parents=True)
     (folder / "__init__.py").write_text("x = 1\n")
-    first = modules(tmp_path, ["pipeline.stage"], StatCache(tmp_path / "stats.json"))
+    first = CodeHashes(tmp_path, StatCache(tmp_path / "stats.json")).of(["pipeline.stage"])
     (tmp_path / "pipeline" / "stage.py").write_text("x = 2\n")
-    assert modules(tmp_path, ["pipeline.stage"], StatCache(tmp_path / "stats.json")) == first
+    assert CodeHashes(tmp_path, StatCache(tmp_path / "stats.json")).of(["pipeline.stage"]) == first
 
 
 def test_a_missing_module_says_so_and_a_broken_one_is_named(tmp_path: Path) -> None:

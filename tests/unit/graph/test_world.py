@@ -63,6 +63,7 @@ def test_what_was_asked_before_something_was_done_is_asked_again(sky: Sky) -> No
 
 def test_an_answer_that_is_not_fresh_is_asked_for_again(sky: Sky, monkeypatch: pytest.MonkeyPatch) -> None:
     sky.world.prefetch([MOON])
+    assert sky.world.broken([MOON]) == []
     monkeypatch.setattr(worlds, "FRESH_S", -1.0)
     sky.why = "it set"
     assert sky.world.broken([MOON]) == [(MOON, "it set")]

@@ -55,7 +55,7 @@ CANNOT_DECIDE = {
 
 def closure(name: str) -> set[str]:
     """Every module that counts as code of a task, if only one function of it does."""
-    counted = code_hash.modules(ROOT, GRAPH.tasks[name].inputs.code, GRAPH.cache)
+    counted = GRAPH.code.of(GRAPH.tasks[name].inputs.code)
     return {module.partition(":")[0] for module in counted}
 
 
