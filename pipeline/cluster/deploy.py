@@ -215,9 +215,9 @@ def _start(nodes: Nodes, cluster: Cluster, report: Report, logs: Path, log: Log)
         except StepFailedError as failure:
             start.collect_logs()
             nodes.remove()
-            if not (failure.cause and failure.cause.may_pass) or attempt == ATTEMPTS:
+            if not failure.again or attempt == ATTEMPTS:
                 raise DeployError(failure.step, str(failure), failure.cause, logs) from failure
-            log.line(f"{failure.cause.explanation}: trying again")
+            log.line(f"{failure.cause.explanation if failure.cause else failure}: trying again")
         except BaseException:
             start.collect_logs()
             nodes.remove()

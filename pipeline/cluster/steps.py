@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from pipeline.cluster.causes import Cause
 from pipeline.core.log import Log, announce
+from pipeline.core.retry import AttemptError
 
 
 class Step(StrEnum):
@@ -35,11 +36,11 @@ class Step(StrEnum):
     """The completion agrees with that of one rank."""
 
 
-class StepFailedError(Exception):
+class StepFailedError(AttemptError):
     """A step did not succeed."""
 
     def __init__(self, step: Step, message: str, cause: Cause | None = None) -> None:
-        super().__init__(message)
+        super().__init__(message, again=cause is not None and cause.may_pass)
         self.step = step
         self.cause = cause
         """The cause that the nodes' logs tell of, if they tell of one."""

@@ -7,7 +7,7 @@ from typing import Any
 from pipeline.core.errors import TandemError
 from pipeline.graph.garbage import MANIFESTS, Item, KeptReferences
 from pipeline.host import engine
-from pipeline.registry import api, local, records
+from pipeline.registry import api, local, records, transport
 
 
 def find_old_manifests(kept: KeptReferences, address: str, repositories: Sequence[str]) -> Iterator[Item]:
@@ -56,7 +56,7 @@ def collect_registry_garbage(address: str) -> None:
     """
     name = local.container_name(address)
     found = engine.container("local", name)
-    if not local.is_local(address) or not found or not found["State"]["Running"]:
+    if not transport.is_loopback(address) or not found or not found["State"]["Running"]:
         return
     if (found["Config"]["Labels"] or {}).get(engine.LABEL) != "registry":
         return

@@ -20,9 +20,8 @@ def read() -> Iterator[None]:
     except (APIError, RequestException):
         raise  # the engine's answer, or none, which has nothing to do with it
     except (DockerException, OSError, ValueError, TypeError, AttributeError, LookupError) as error:
-        where = os.environ.get("DOCKER_CONFIG") or "~/.docker"
         raise TandemError(
-            f"{where}/config.json, the docker client's own settings, cannot be read: {error}",
+            f"{_folder()}/config.json, the docker client's own settings, cannot be read: {error}",
             hint="mend it, or let `docker login` write it anew",
         ) from error
 
@@ -38,3 +37,30 @@ def refuse_unreadable() -> None:
             json.loads(Path(str(path)).read_text(encoding="utf-8"))
         auth.load_config()
         dict(load_general_config().get("HttpHeaders") or {})
+
+
+def find_login(registry: str) -> dict[str, str]:
+    """Returns what the configuration and its credential helpers have for a registry (host:port); empty for nothing.
+
+    The keys are those of the engine's X-Registry-Auth. Raises TandemError if it cannot be read, or a helper fails.
+    """
+    import warnings
+
+    from docker import auth
+    from docker.credentials import StoreError
+
+    with read(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the SDK's own words on a helper that is missing
+        try:
+            return dict(auth.load_config().resolve_authconfig(registry) or {})
+        except Exception as error:
+            if not isinstance(error.__cause__, StoreError):
+                raise
+            raise TandemError(
+                f"{_folder()}/config.json names a credential helper that does not work: {error.__cause__}",
+                hint="install it, or remove it from credsStore and credHelpers and log in with `docker login`",
+            ) from error
+
+
+def _folder() -> str:
+    return os.environ.get("DOCKER_CONFIG") or "~/.docker"

@@ -1,10 +1,5 @@
-"""A registry's HTTP API, as far as a look needs it: manifests and blobs, their platforms, and their deletion.
+"""A registry's HTTP API, as far as Tandem needs it: manifests and blobs, their platforms, and their deletion."""
 
-It speaks plain HTTP, as a registry on loopback or in a lab does, and gives the name and password of `docker login`
-where the registry wants them.
-"""
-
-import base64
 import json
 from collections.abc import Sequence
 from http import HTTPStatus
@@ -14,24 +9,19 @@ from msgspec import Struct
 
 from pipeline.core import http_client
 from pipeline.core.errors import TandemError
-from pipeline.host import docker_config
+from pipeline.registry import transport
+from pipeline.registry.transport import LOGIN_HINT, RegistryUnreachable
 
-MANIFEST_TYPES = ", ".join(
-    [
-        "application/vnd.oci.image.index.v1+json",
-        "application/vnd.oci.image.manifest.v1+json",
-        "application/vnd.docker.distribution.manifest.list.v2+json",
-        "application/vnd.docker.distribution.manifest.v2+json",
-    ]
+MANIFEST_TYPES = (
+    "application/vnd.oci.image.index.v1+json",
+    "application/vnd.oci.image.manifest.v1+json",
+    "application/vnd.docker.distribution.manifest.list.v2+json",
+    "application/vnd.docker.distribution.manifest.v2+json",
 )
 """Media types of manifests (OCI image spec 1.1; Docker registry v2, schema 2)."""
+ACCEPT = {"Accept": ", ".join(MANIFEST_TYPES)}
 BATCH_SIZE = 100
 """Requests sent before an answer is read: the connection can hold only so many answers."""
-START_HINT = "`./doitw registry` starts the local one, if pipeline.yaml says serve"
-
-
-class RegistryUnreachable(TandemError):
-    """No registry answers at the address."""
 
 
 class DeletionDisabled(TandemError):
@@ -49,7 +39,10 @@ class Manifest(Struct, frozen=True):
 def is_up(address: str) -> bool:
     """Returns whether a registry answers at host:port (GET /v2/ says 200 or 401)."""
     try:
-        return _request(address, "/v2/", "GET").status in (HTTPStatus.OK, HTTPStatus.UNAUTHORIZED)
+        return transport.request(address, "/v2/", "GET", log_in=False).status in (
+            HTTPStatus.OK,
+            HTTPStatus.UNAUTHORIZED,
+        )
     except RegistryUnreachable:
         return False
 
@@ -64,7 +57,7 @@ def find_digest(address: str, repository: str, reference: str) -> str | None:
 
 
 def get_manifest(address: str, repository: str, reference: str) -> Manifest | None:
-    """Returns a manifest or index by tag or digest; None if the registry does not have it. Raises as find_digest()."""
+    """Returns a manifest or index by tag or digest; None if the registry lacks it. Raises as find_digest()."""
     path = f"/v2/{repository}/manifests/{reference}"
     answer = _get_or_none(address, path, "GET")
     if answer is None:
@@ -78,9 +71,14 @@ def get_manifest(address: str, repository: str, reference: str) -> Manifest | No
     return Manifest(answer.headers.get("docker-content-digest", ""), value)
 
 
-def get_blob(address: str, repository: str, digest: str) -> bytes | None:
-    """Returns a blob, whose content is not verified; None if the registry does not have it. Raises as find_digest()."""
-    answer = _get_or_none(address, f"/v2/{repository}/blobs/{digest}", "GET")
+def get_blob(
+    address: str, repository: str, digest: str, *, max_bytes: int = http_client.MAX_ANSWER_BYTES
+) -> bytes | None:
+    """Returns a blob, whose content is not verified; None if the registry does not have it.
+
+    Raises as find_digest(), and TandemError if the whole answer is larger than `max_bytes`.
+    """
+    answer = _get_or_none(address, f"/v2/{repository}/blobs/{digest}", "GET", max_bytes=max_bytes)
     return None if answer is None else answer.body
 
 
@@ -95,7 +93,8 @@ def missing_parts(address: str, repository: str, digest: str) -> tuple[str, ...]
     config, layers = manifest.value.get("config"), manifest.value.get("layers", [])
     parts = [("manifests", part["digest"]) for part in manifest.value.get("manifests", [])]
     parts += [("blobs", part["digest"]) for part in (config, *layers) if part]
-    statuses = _head_statuses(address, [f"/v2/{repository}/{kind}/{part}" for kind, part in parts])
+    paths = [f"/v2/{repository}/{kind}/{part}" for kind, part in parts]
+    statuses = transport.head_statuses(address, paths, ACCEPT)
     return tuple(part for (_, part), status in zip(parts, statuses, strict=True) if status == HTTPStatus.NOT_FOUND)
 
 
@@ -104,7 +103,9 @@ def existing_references(address: str, repository: str, references: Sequence[str]
     statuses: list[int] = []
     for first in range(0, len(references), BATCH_SIZE):
         batch = references[first : first + BATCH_SIZE]
-        statuses += _head_statuses(address, [f"/v2/{repository}/manifests/{reference}" for reference in batch])
+        statuses += transport.head_statuses(
+            address, [f"/v2/{repository}/manifests/{reference}" for reference in batch], ACCEPT
+        )
     return tuple(reference for reference, status in zip(references, statuses, strict=True) if status == HTTPStatus.OK)
 
 
@@ -148,61 +149,23 @@ def list_platforms(address: str, repository: str, digest: str) -> tuple[str, ...
     return tuple(sorted(f"{entry.get('os')}/{entry.get('architecture')}" for entry in entries))
 
 
-def find_login(address: str) -> tuple[str, str] | None:
-    """Returns name and password for a registry from Docker's configuration and its credential helpers."""
-    from docker import auth
-
-    with docker_config.read():
-        entry = auth.load_config().resolve_authconfig(address) or {}
-    name, password = entry.get("username") or entry.get("Username"), entry.get("password") or entry.get("Password")
-    return (name, password) if name and password else None
-
-
-def _head_statuses(address: str, paths: Sequence[str]) -> list[int]:
-    server, headers = _host_and_port(address), {"Accept": MANIFEST_TYPES}
-    try:
-        statuses = http_client.head_statuses(server, paths, headers=headers)
-        if HTTPStatus.UNAUTHORIZED in statuses and (login := find_login(address)):
-            statuses = http_client.head_statuses(server, paths, headers=headers | _basic_auth(login))
-    except (OSError, ValueError) as error:
-        raise _unreachable(address, error) from error
-    return statuses
-
-
-def _get_or_none(address: str, path: str, method: str) -> http_client.HttpResponse | None:
+def _get_or_none(
+    address: str, path: str, method: str, *, max_bytes: int = http_client.MAX_ANSWER_BYTES
+) -> http_client.HttpResponse | None:
     """Returns the answer 200; None for 404. Raises TandemError for any other."""
-    answer = _request(address, path, method)
+    answer = _request(address, path, method, max_bytes=max_bytes)
     if answer.status not in (HTTPStatus.OK, HTTPStatus.NOT_FOUND):
         raise _unexpected(address, path, method, answer.status)
     return answer if answer.status == HTTPStatus.OK else None
 
 
-def _request(address: str, path: str, method: str) -> http_client.HttpResponse:
-    server, headers = _host_and_port(address), {"Accept": MANIFEST_TYPES}
-    try:
-        answer = http_client.request(server, path, method=method, headers=headers)
-        # Asked for only now: reading Docker's configuration takes longer than a look does.
-        if answer.status == HTTPStatus.UNAUTHORIZED and path != "/v2/" and (login := find_login(address)):
-            answer = http_client.request(server, path, method=method, headers=headers | _basic_auth(login))
-        return answer
-    except (OSError, ValueError) as error:
-        raise _unreachable(address, error) from error
-
-
-def _host_and_port(address: str) -> tuple[str, int]:
-    host, _, port = address.rpartition(":")
-    return host.strip("[]"), int(port)
-
-
-def _basic_auth(login: tuple[str, str]) -> dict[str, str]:
-    return {"Authorization": f"Basic {base64.b64encode(':'.join(login).encode()).decode()}"}
-
-
-def _unreachable(address: str, error: Exception) -> RegistryUnreachable:
-    return RegistryUnreachable(f"no registry answers at {address}: {error}", hint=START_HINT)
+def _request(
+    address: str, path: str, method: str, *, max_bytes: int = http_client.MAX_ANSWER_BYTES
+) -> http_client.HttpResponse:
+    return transport.request(address, path, method, headers=ACCEPT, max_bytes=max_bytes)
 
 
 def _unexpected(address: str, path: str, method: str, status: int) -> TandemError:
     refused = status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
-    hint = "log in with `docker login`" if refused else ""
+    hint = LOGIN_HINT if refused else ""
     return TandemError(f"the registry {address} answers {status} to {method} {path}", hint=hint)

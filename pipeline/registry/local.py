@@ -17,6 +17,7 @@ from pipeline.lock import debs
 from pipeline.lock.debs import Deb
 from pipeline.lock.service_packages import REGISTRY
 from pipeline.registry import api
+from pipeline.registry.transport import is_loopback
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -54,12 +55,6 @@ def container_name(address: str) -> str:
     return f"tandem-registry-{address.rpartition(':')[2]}"
 
 
-def is_local(address: str) -> bool:
-    """Returns whether host:port is on this machine's loopback, the only place where we start a registry."""
-    host = address.rpartition(":")[0]
-    return host in ("localhost", "[::1]") or host.startswith("127.")
-
-
 def start_registry(address: str, locked: Sequence[Deb], scratch: Path, log: Log) -> LocalRegistry:
     """Makes a registry answer at host:port.
 
@@ -69,7 +64,7 @@ def start_registry(address: str, locked: Sequence[Deb], scratch: Path, log: Log)
     if api.is_up(address) and engine.container("local", name) is None:
         log.line(f"a registry that is not ours answers at {address}; it is used as it is")
         return LocalRegistry("", "")
-    if not is_local(address):
+    if not is_loopback(address):
         raise TandemError(
             f"pipeline.yaml: registry.address: {address} is not on loopback, so it is not started here",
             hint="set serve: false for another party's registry, or use 127.0.0.1:5000",

@@ -5,10 +5,11 @@ from msgspec import Struct
 from pipeline.core import procs
 from pipeline.core.errors import Cancelled, TandemError
 from pipeline.core.log import Log
-from pipeline.host import engine, registry_errors
+from pipeline.host import docker_config, engine, registry_errors
 from pipeline.host.registry_errors import RegistryCause
 from pipeline.registry import api
 from pipeline.registry.retry import Transient, retry_transient
+from pipeline.registry.transport import LOGIN_HINT, START_HINT, RegistryUnreachable
 
 
 class SmokedImage(Struct, frozen=True):
@@ -46,7 +47,8 @@ def push(image: SmokedImage, address: str, repository: str, tag: str, log: Log) 
     reference = f"{address}/{repository}:{tag}"
     with engine.session() as client, engine.failures(f"{digest} cannot be tagged as {reference}"):
         client.images.get(digest).tag(f"{address}/{repository}", tag)
-    retry_transient(lambda: _push_once(reference, log), log)
+    login = _Login(address, log)
+    retry_transient(lambda: _push_once(reference, login, log), log)
     _verify(pushed, image.platform)
     log.line(f"{pushed} is pushed")
     return pushed
@@ -62,7 +64,8 @@ def pull_image(digest: str, platform: str, address: str, repository: str, tag: s
         raise TandemError(f"the registry {address} does not have {repository}@{digest}")
     log.line(f"pulling {name} …")
     with engine.session() as client, engine.failures(f"{name} cannot be pulled"):
-        pulled = client.images.pull(f"{address}/{repository}", tag=digest, platform=platform)
+        auth = _Login(address, log).auth
+        pulled = client.images.pull(f"{address}/{repository}", tag=digest, platform=platform, auth_config=auth)
         if pulled.id != digest:
             raise TandemError(f"the registry {address} gave {pulled.id} for {digest}")
         local_name, _, local_tag = tag.rpartition(":")
@@ -75,26 +78,43 @@ def push_error(reference: str, message: str) -> TandemError:
     match registry_errors.classify(message):
         case RegistryCause.DENIED:
             refused = f"{reference}: the registry refuses the push: {message}"
-            return TandemError(refused, hint="log in with `docker login`")
+            return TandemError(refused, hint=LOGIN_HINT)
         case RegistryCause.PLAIN_HTTP:
             return TandemError(f"{reference}: {registry_errors.PLAIN_HTTP}", hint=registry_errors.PLAIN_HTTP_HINT)
         case RegistryCause.INTERRUPTED | RegistryCause.SERVER_ERROR:
             return Transient(failed)
         case RegistryCause.UNREACHABLE:
-            return api.RegistryUnreachable(f"{reference}: no registry answers: {message}", hint=api.START_HINT)
+            return RegistryUnreachable(f"{reference}: no registry answers: {message}", hint=START_HINT)
         case RegistryCause.RATE_LIMITED | RegistryCause.UNKNOWN_IMAGE | RegistryCause.OTHER:
             return TandemError(failed)
 
 
-def _push_once(reference: str, log: Log) -> None:
+class _Login:
+    """The login that the engine gets for a registry; empty if it cannot be read, as many registries want none."""
+
+    def __init__(self, address: str, log: Log) -> None:
+        self.auth: dict[str, str] = {}
+        self.error: TandemError | None = None
+        """Why it cannot be read."""
+        try:
+            self.auth = docker_config.find_login(address)
+        except TandemError as error:
+            log.line(f"without a login: {error}")
+            self.error = error
+
+
+def _push_once(reference: str, login: _Login, log: Log) -> None:
     sent: dict[str, int] = {}
     total: dict[str, int] = {}
     with engine.session() as client:
-        for event in client.api.push(reference, stream=True, decode=True):
+        for event in client.api.push(reference, stream=True, decode=True, auth_config=login.auth):
             if procs.cancelled():
                 raise Cancelled("interrupted")
             if "error" in event:
-                raise push_error(reference, str(event["error"]))
+                message = str(event["error"])
+                if login.error and registry_errors.classify(message) is RegistryCause.DENIED:
+                    raise login.error
+                raise push_error(reference, message)
             detail = event.get("progressDetail") or {}
             if detail.get("total"):
                 sent[event["id"]], total[event["id"]] = detail.get("current", 0), detail["total"]

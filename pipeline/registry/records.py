@@ -1,21 +1,16 @@
-"""Records in a registry: one small OCI artifact each, so that a checkout can use the results of another.
-
-They are read over a plain socket, and written with requests, which the Docker SDK brings along.
-"""
+"""Records in a registry: one small OCI artifact each, so that a checkout can use the results of another."""
 
 import hashlib
 import json
 from http import HTTPStatus
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from pipeline.core import http_client
 from pipeline.core.errors import TandemError
 from pipeline.core.log import Log
-from pipeline.registry import api
+from pipeline.registry import api, transport
 from pipeline.registry.retry import Transient, retry_transient
-
-if TYPE_CHECKING:
-    from requests import Response, Session
+from pipeline.registry.transport import LOGIN_HINT, RegistryUnreachable
 
 ARTIFACT_TYPE = "application/vnd.tandem.record.v1"
 CONTENT_TYPE = "application/vnd.tandem.record.v1+json"
@@ -24,7 +19,6 @@ EMPTY_TYPE = "application/vnd.oci.empty.v1+json"
 EMPTY = b"{}"
 """The content of an artifact's config (OCI image spec 1.1, "Guidance for an Empty Descriptor")."""
 MAX_RECORD_BYTES = 4 << 20
-REQUEST_TIMEOUT_S = 10.0
 
 
 class RecordStore:
@@ -45,7 +39,7 @@ class RecordStore:
             return None
         try:
             return read_record(self._address, self._repository, record_tag(task, fingerprint))
-        except api.RegistryUnreachable as error:
+        except RegistryUnreachable as error:
             self._unreachable = True
             log.line(f"no shared results: {error}")
             return None
@@ -77,9 +71,11 @@ def read_record(address: str, repository: str, tag: str) -> bytes | None:
             raise ValueError(f"{artifact_type} with {size} bytes of {layer['mediaType']}")
     except (LookupError, TypeError, ValueError) as error:
         raise TandemError(f"{name}: not a record: {error}") from error
-    content = api.get_blob(address, repository, digest)
+    content = api.get_blob(address, repository, digest, max_bytes=MAX_RECORD_BYTES + http_client.MAX_HEAD_BYTES)
     if content is None or _digest(content) != digest:
         raise TandemError(f"{name}: its content is {'gone' if content is None else 'not ' + digest}")
+    if len(content) != size:
+        raise TandemError(f"{name}: its content has {len(content)} bytes, not {size}")
     return content
 
 
@@ -100,54 +96,40 @@ def write_record(address: str, repository: str, tag: str, content: bytes, log: L
 
 
 def _upload_record(address: str, repository: str, tag: str, content: bytes, manifest: bytes) -> None:
-    from requests import Session
-
-    name, base = f"{address}/{repository}:{tag}", f"http://{address}/v2/{repository}"
-    with Session() as session:
-        session.trust_env = False  # straight to the registry, as looks go: no proxy, no .netrc
-        session.auth = api.find_login(address)
-        for blob in (EMPTY, content):
-            _upload_blob(session, base, blob, name)
-        _request(session, "PUT", f"{base}/manifests/{tag}", name, data=manifest, content_type=MANIFEST_TYPE)
+    name = f"{address}/{repository}:{tag}"
+    for blob in (EMPTY, content):
+        _upload_blob(address, repository, blob, name)
+    _send(address, f"/v2/{repository}/manifests/{tag}", "PUT", name, body=manifest, content_type=MANIFEST_TYPE)
 
 
-def _upload_blob(session: "Session", base: str, blob: bytes, name: str) -> None:
-    opened = _request(session, "POST", f"{base}/blobs/uploads/", name)
+def _upload_blob(address: str, repository: str, blob: bytes, name: str) -> None:
+    opened = _send(address, f"/v2/{repository}/blobs/uploads/", "POST", name)
     # The registry may name itself differently: the upload, and with it the password, goes to where it was reached.
-    location = urlsplit(opened.headers.get("Location", ""))
+    location = urlsplit(opened.headers.get("location", ""))
     query = f"{location.query}&" if location.query else ""
-    server = base.partition("/v2/")[0]
-    _request(session, "PUT", f"{server}{location.path}?{query}digest={_digest(blob)}", name, data=blob)
+    _send(address, f"{location.path}?{query}digest={_digest(blob)}", "PUT", name, body=blob)
 
 
-def _request(
-    session: "Session",
+def _send(
+    address: str,
+    path: str,
     method: str,
-    url: str,
     name: str,
     *,
-    data: bytes = b"",
+    body: bytes = b"",
     content_type: str = "application/octet-stream",
-) -> "Response":
+) -> http_client.HttpResponse:
     """Makes one request that changes something; `name` is the record's, for messages.
 
     Raises Transient for a 5xx, RegistryUnreachable, and TandemError for an answer other than 201 and 202.
     """
-    from requests import RequestException
-
-    headers = {"Content-Type": content_type}
-    try:
-        answer = session.request(
-            method, url, data=data, headers=headers, timeout=REQUEST_TIMEOUT_S, allow_redirects=False
-        )
-    except RequestException as error:
-        raise api.RegistryUnreachable(f"{name}: the registry does not answer: {error}") from error
-    message = f"{name}: the registry says {answer.status_code} {answer.reason} to {method}"
-    if answer.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+    answer = transport.request(address, path, method, headers={"Content-Type": content_type}, body=body)
+    message = f"{name}: the registry answers {answer.status} to {method}"
+    if answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         raise Transient(message)
-    if answer.status_code not in (HTTPStatus.CREATED, HTTPStatus.ACCEPTED):
-        refused = answer.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
-        raise TandemError(message, hint="log in with `docker login`" if refused else "")
+    if answer.status not in (HTTPStatus.CREATED, HTTPStatus.ACCEPTED):
+        refused = answer.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+        raise TandemError(message, hint=LOGIN_HINT if refused else "")
     return answer
 
 

@@ -15,6 +15,7 @@ from pipeline.host import engine
 from pipeline.lock.service_packages import REGISTRY
 from pipeline.registry import api, local, push
 from pipeline.registry.push import SmokedImage
+from pipeline.registry.transport import RegistryUnreachable
 from tests import stored
 from tests.ports import free_port
 
@@ -76,13 +77,43 @@ def test_a_registry_at_another_address_of_the_same_port_is_made_anew_and_keeps_i
         stored.remove_registry(f"127.0.0.2:{port}", volume=True)
 
 
+@pytest.fixture
+def without_helper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A configuration that names a credential helper which is not installed, as Docker Desktop leaves it."""
+    folder = tmp_path / "docker"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"credsStore": "not-installed"}')
+    monkeypatch.setenv("DOCKER_CONFIG", str(folder))
+
+
+@pytest.mark.usefixtures("without_helper")
+def test_a_registry_that_wants_no_login_needs_no_credential_helper(address: str, image: str) -> None:
+    log = NullLog()
+    pushed = push.push(SmokedImage(image, PLATFORM), address, "tandem/helper", "1", log)
+    assert api.find_digest(address, "tandem/helper", "1") == pushed.digest
+    push.pull_image(image, PLATFORM, address, "tandem/helper", "tandem-test-push-pulled:1", log)
+    engine.client().images.remove("tandem-test-push-pulled:1", force=True)
+    assert sum("docker-credential-not-installed" in line for line in log.lines) == 2
+
+
+@pytest.mark.usefixtures("without_helper")
+def test_a_registry_that_wants_a_login_names_the_credential_helper_that_is_missing(address: str, image: str) -> None:
+    faulty = Faulty(address, "401 Unauthorized", times=100)
+    try:
+        with pytest.raises(TandemError, match=r"config\.json.*docker-credential-not-installed") as caught:
+            push.push(SmokedImage(image, PLATFORM), faulty.address, "tandem/closed", "1", NullLog())
+    finally:
+        faulty.close()
+    assert "credsStore" in caught.value.hint
+
+
 def test_the_wrong_platform_is_noticed_after_the_push(address: str, image: str) -> None:
     with pytest.raises(TandemError, match="offers linux/arm64 after the push, not linux/amd64"):
         push.push(SmokedImage(image, "linux/amd64"), address, "tandem/wrong", "1", NullLog())
 
 
 def test_a_registry_that_is_down_is_one_plain_message(image: str) -> None:
-    with pytest.raises(api.RegistryUnreachable, match="no registry answers at 127"):
+    with pytest.raises(RegistryUnreachable, match="no registry answers at 127"):
         push.push(SmokedImage(image, PLATFORM), f"127.0.0.1:{free_port()}", "tandem/x", "1", NullLog())
 
 

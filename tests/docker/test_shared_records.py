@@ -13,6 +13,7 @@ from pipeline.core.errors import TandemError
 from pipeline.core.log import NullLog
 from pipeline.registry import api, records
 from pipeline.registry.retry import TRIES
+from pipeline.registry.transport import RegistryUnreachable
 from tests.docker.world_project import World, served, tidy
 from tests.ports import free_port
 
@@ -190,7 +191,7 @@ def test_a_blob_that_is_gone_from_the_registry_is_said_as_that(place: tuple[str,
 
 def test_writing_to_nobody_is_unreachable_and_not_tried_again() -> None:
     log = NullLog()
-    with pytest.raises(api.RegistryUnreachable):
+    with pytest.raises(RegistryUnreachable):
         records.write_record(f"127.0.0.1:{free_port()}", RECORDS, "t", b"x", log)
     assert log.lines == []
     assert TRIES > 1

@@ -6,7 +6,6 @@ import pytest
 
 from pipeline.core.errors import TandemError
 from pipeline.host import docker_config
-from pipeline.registry import api
 
 
 @pytest.mark.parametrize(
@@ -36,11 +35,24 @@ def test_a_helper_that_is_no_name_is_found_when_a_login_is_asked_for(
     (tmp_path / "config.json").write_text('{"credsStore": 5}')
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     with pytest.raises(TandemError, match=r"config\.json"):
-        api.find_login("127.0.0.1:5000")
+        docker_config.find_login("127.0.0.1:5000")
 
 
 def test_no_settings_are_fine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path))
     docker_config.refuse_unreadable()
-    assert api.find_login("127.0.0.1:5000") is None
+    assert docker_config.find_login("127.0.0.1:5000") == {}
+
+
+@pytest.mark.parametrize("text", ['{"credsStore": "not-installed"}', '{"credHelpers": {"r:5000": "not-installed"}}'])
+def test_a_credential_helper_that_is_missing_is_one_message_and_only_a_login_needs_it(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    (tmp_path / "config.json").write_text(text)
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    docker_config.refuse_unreadable()
+    with pytest.raises(TandemError, match=r"credential helper.*docker-credential-not-installed") as caught:
+        docker_config.find_login("r:5000")
+    assert "credsStore" in caught.value.hint
+    assert not recwarn.list

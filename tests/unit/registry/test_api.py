@@ -84,7 +84,7 @@ def test_without_a_login_the_hint_says_how(closed: Closed, tmp_path: Path, monke
     with pytest.raises(TandemError, match="answers 401") as error:
         api.find_digest(closed.address, "x", "1")
     assert "docker login" in error.value.hint
-    with pytest.raises(TandemError, match="says 401") as error:
+    with pytest.raises(TandemError, match="answers 401") as error:
         records.write_record(closed.address, "x", "1", b"content", NullLog())
     assert "docker login" in error.value.hint
 
@@ -92,6 +92,7 @@ def test_without_a_login_the_hint_says_how(closed: Closed, tmp_path: Path, monke
 @pytest.mark.usefixtures("login")
 def test_an_upload_goes_where_the_registry_was_reached_whatever_it_calls_itself(closed: Closed) -> None:
     records.write_record(closed.address, "x", "1", b"content", NullLog())
+    assert closed.seen.pop(0) == ("POST", "/v2/x/blobs/uploads/", None)
     paths = [(method, path.partition("digest=")[0]) for method, path, _ in closed.seen]
     upload = [("POST", "/v2/x/blobs/uploads/"), ("PUT", "/elsewhere?state=1&")]
     assert paths == [*upload, *upload, ("PUT", "/v2/x/manifests/1")]

@@ -2,8 +2,9 @@
 
 import pytest
 
-from pipeline.registry import api, push
+from pipeline.registry import push
 from pipeline.registry.retry import Transient
+from pipeline.registry.transport import RegistryUnreachable
 
 REF = "127.0.0.1:5000/tandem/cpu:1"
 
@@ -43,7 +44,7 @@ def test_a_refusal_is_final(said: str) -> None:
 
 def test_a_registry_that_is_down_is_named_as_such() -> None:
     error = push.push_error(REF, "Get https://127.0.0.1:5998/v2/: dial tcp 127.0.0.1:5998: connect: connection refused")
-    assert isinstance(error, api.RegistryUnreachable)
+    assert isinstance(error, RegistryUnreachable)
 
 
 def test_an_https_mismatch_names_the_engine_s_setting() -> None:
