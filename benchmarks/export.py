@@ -28,7 +28,7 @@ from pipeline.lock import lockfile  # noqa: E402  # the checkout is not installe
 
 GZIP = {"compression": "gzip", "force-compression": "true"}
 ZSTD = {"compression": "zstd", "force-compression": "true"}
-PLAIN = {key: value for key, value in buildkit.EXPORT.items() if "compression" not in key}
+PLAIN = {key: value for key, value in buildkit.EXPORT_OPTIONS.items() if "compression" not in key}
 WAYS: Mapping[str, Mapping[str, str]] = {
     "gzip-default": GZIP,
     "gzip-1": {**GZIP, "compression-level": "1"},
@@ -71,7 +71,7 @@ def one(way: str, name: str, parts: Parts, registry: str | None) -> dict[str, fl
     """Build, push, unpack, each measured; the image is removed afterwards. Sizes in MB."""
     image, locked = loader.load_config(ROOT).images[name], lockfile.read(name, ROOT)
     tag = f"{registry or 'localhost'}/benchmark/{name}:{way}"
-    buildkit.EXPORT = {**PLAIN, **WAYS[way]}
+    buildkit.EXPORT_OPTIONS = {**PLAIN, **WAYS[way]}
     found: dict[str, float] = {}
     client = engine.client(within=1800)
     with tempfile.TemporaryDirectory(dir=parts.base.parent) as scratch, measured(found, "build"):

@@ -14,7 +14,7 @@ def names(client: DockerClient, part: str = "") -> dict[str, str]:
     """Every name (`repository:tag`, `repository@digest`) that has the part in it, with its image's digest."""
     return {
         name: image["Id"]
-        for image in engine.images(client)
+        for image in engine.list_images(client)
         for name in [*(image["RepoTags"] or ()), *(image["RepoDigests"] or ())]
         if part in name
     }
@@ -37,7 +37,7 @@ def remove_registry(address: str, *, volume: bool = False) -> None:
     name = local.container_name(address)
     with engine.session() as client:
         for container in client.containers.list(all=True, filters={"name": f"^{name}$"}, ignore_removed=True):
-            engine.remove(container)
+            engine.remove_container(container)
         if volume:
             with suppress(NotFound):
                 client.volumes.get(name).remove(force=True)

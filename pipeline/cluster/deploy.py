@@ -271,7 +271,7 @@ def _deployed(plans: tuple[NodePlan, ...], cluster: Cluster, port: int, completi
 def _architecture(endpoint: str) -> str:
     """Returns the architecture of an engine's machine, as platforms name it."""
     if endpoint == "local":
-        machine = str(engine.look(endpoint, "/info")["Architecture"])
+        machine = str(engine.get(endpoint, "/info")["Architecture"])
     else:
         client = engine.client(endpoint)
         try:

@@ -172,7 +172,7 @@ def remove_cluster(client: "DockerClient", cluster: str) -> list[str]:
     removed: list[str] = []
     for container in client.containers.list(all=True, filters=filters, ignore_removed=True):
         with suppress(NotFound):
-            engine.remove(container)
+            engine.remove_container(container)
             removed.append(str(container.name))
     for network in client.networks.list(filters=filters):
         with suppress(NotFound):

@@ -36,7 +36,7 @@ def check_node(nodes: Nodes, plan: NodePlan, nodes_on_machine: int) -> str:
         if is_port_taken(int(plan.published)):
             raise UnfitNodeError(f"port {plan.published} of this machine is taken", "port")
         refuse_privileged_port(
-            int(plan.published), int(FIRST_UNPRIVILEGED_PORT.read_text()), engine.look("local", "/info")
+            int(plan.published), int(FIRST_UNPRIVILEGED_PORT.read_text()), engine.get("local", "/info")
         )
     status, output = nodes.run_in_new_container(plan, ["sh", "-c", LOOK])
     if status != 0:

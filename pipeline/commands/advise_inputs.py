@@ -18,7 +18,7 @@ from pipeline.foreign import comparison, facts_cache, pull
 from pipeline.foreign.combinations import LaterVllm, ResolveAttempt
 from pipeline.foreign.comparison import RunningRegistry, Side, heads_first
 from pipeline.host import engine
-from pipeline.host.containers import sweep
+from pipeline.host.containers import remove_abandoned
 from pipeline.lock import additions, alternatives, resolver
 from pipeline.smoke import probe
 from pipeline.smoke.containers import SMOKE_LABEL, ContainerError, ContainerFactory, ProbeContainer
@@ -112,7 +112,7 @@ def _worded(error: TandemError) -> str:
 
 def _asked(of: Side, architectures: Sequence[str], log: Log) -> RunningRegistry:
     with engine.session(error=HostError) as client:
-        for name in sweep(client, SMOKE_LABEL):
+        for name in remove_abandoned(client, SMOKE_LABEL):
             log.line(f"removed {name}, left behind by a killed run")
         machine = str(client.info()["Architecture"])
         emulated = platforms.architecture_of(machine) != platforms.architecture_in(of.reading.platform)

@@ -74,7 +74,7 @@ def _look(endpoints: set[str]) -> tuple[dict[str, tuple[Any, Any]], list[str]]:
     for endpoint in sorted(endpoints):
         try:
             with engine.session(endpoint, within=ENGINE_TIMEOUT_S) as client:
-                there[endpoint] = engine.images(client), client.api.containers(all=True)
+                there[endpoint] = engine.list_images(client), client.api.containers(all=True)
         except TandemError as error:
             notes.append(f"{endpoint} is left alone: {error}")
     return there, notes

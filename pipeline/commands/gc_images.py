@@ -14,7 +14,7 @@ PREFIX = "tandem/"
 def find_old_images(kept: KeptReferences) -> Iterator[Item]:
     """Those of the local engine. Raises HostError if no engine answers."""
     with engine.session("local") as client:
-        return old_images_among(kept, "local", engine.images(client), client.api.containers(all=True))
+        return old_images_among(kept, "local", engine.list_images(client), client.api.containers(all=True))
 
 
 def old_images_among(

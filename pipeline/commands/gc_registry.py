@@ -55,7 +55,7 @@ def collect_registry_garbage(address: str) -> None:
     Not `--delete-untagged`: what is pulled by digest has lost its tag to a newer one.
     """
     name = local.container_name(address)
-    found = engine.container("local", name)
+    found = engine.find_container("local", name)
     if not transport.is_loopback(address) or not found or not found["State"]["Running"]:
         return
     if (found["Config"]["Labels"] or {}).get(engine.LABEL) != "registry":

@@ -71,7 +71,7 @@ def pull_image(reference: str, digest: str, platform: str, log: Log) -> None:
     with step(log, f"pulling {name} for {platform}"):
         _pull(name, platform, log)
     if not _is_held(name, platform):
-        described = engine.image("local", name) or {}
+        described = engine.find_image("local", name) or {}
         raise _platform_error(name, platform, f"{described.get('Os')}/{described.get('Architecture')}")
 
 
@@ -116,7 +116,7 @@ def _diff_ids(identity: str) -> tuple[str, ...]:
     client = engine.client()
     made = client.api.commit(identity)["Id"]
     try:
-        layers: list[str] = engine.image("local", made)["RootFS"]["Layers"]
+        layers: list[str] = engine.find_image("local", made)["RootFS"]["Layers"]
     finally:
         client.images.remove(made, force=True)
     return tuple(layers)
@@ -131,7 +131,7 @@ def repository_of(reference: str) -> str:
 def _ask_registry(reference: str) -> Mapping[str, Any]:
     """What the registry says of an image, through the engine (GET /distribution/{name}/json)."""
     api = engine.client(within=REGISTRY_TIMEOUT_S).api
-    with _engine_errors("asking a registry", reference), docker_config.read():
+    with _engine_errors("asking a registry", reference), docker_config.config_errors():
         answer: Mapping[str, Any] = api.inspect_distribution(reference)  # type: ignore[no-untyped-call]
     return answer
 
@@ -178,7 +178,7 @@ def _without_variant(platform: str) -> str:
 
 def _local_digest(reference: str, platform: str) -> str:
     """The digest of an image that the engine has under a name; empty if it has none. Raises as resolve()."""
-    described = engine.image("local", reference)
+    described = engine.find_image("local", reference)
     if described is None:
         return ""
     name = repository_of(reference)
@@ -193,7 +193,7 @@ def _local_digest(reference: str, platform: str) -> str:
 
 def _is_held(name: str, platform: str) -> bool:
     """Whether the engine has an image's files for a platform; only making a container of them tells."""
-    if engine.image("local", name) is None:
+    if engine.find_image("local", name) is None:
         return False
     try:
         with created_container(name, platform):
@@ -213,8 +213,8 @@ def created_container(name: str, platform: str) -> Iterator[tuple[str, ImageConf
     from pipeline.host import containers
 
     client = engine.client()
-    containers.sweep(client, CONTAINER_KIND)
-    api, labels = client.api, {engine.LABEL: CONTAINER_KIND, containers.OWNER: owners.current_owner()}
+    containers.remove_abandoned(client, CONTAINER_KIND)
+    api, labels = client.api, {engine.LABEL: CONTAINER_KIND, containers.OWNER_LABEL: owners.current_owner()}
     options: dict[str, Any] = {"platform": platform, "labels": labels, "use_config_proxy": False}
     try:
         identity, named = api.create_container(name, **options)["Id"], True

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pipeline.core.errors import HostError
 
-APT = Path("/etc/apt")
-NAME = "tandem-{suite}"
+APT_FOLDER = Path("/etc/apt")
+FILE_NAME = "tandem-{suite}"
 
 
 @dataclass(frozen=True)
@@ -19,22 +19,22 @@ class AptFile:
     text: str
 
 
-def beside(suite: str, own: str, packages: Sequence[str], apt: Path = APT) -> list[AptFile]:
+def suite_files(suite: str, own: str, packages: Sequence[str], apt: Path = APT_FOLDER) -> list[AptFile]:
     """The files that make `packages` of `suite` installable on a Debian whose own suite is `own`.
 
     Nothing else of `suite` is ever chosen by apt. No files if the machine has a source for `suite` from elsewhere: its
     owner then decides what comes from it. Raises HostError if the machine has no source for its own suite.
     """
-    name = NAME.format(suite=suite)
+    name = FILE_NAME.format(suite=suite)
     texts = [path.read_text() for path in _source_files(apt) if path.stem != name]
-    if any(suite in words for text in texts for words in _suites(text)):
+    if any(suite in words for text in texts for words in _listed_suites(text)):
         return []
-    return [source(suite, own, apt), AptFile(apt / f"preferences.d/{name}", _preferences(suite, packages))]
+    return [source_file(suite, own, apt), AptFile(apt / f"preferences.d/{name}", _preferences(suite, packages))]
 
 
-def source(suite: str, own: str, apt: Path = APT) -> AptFile:
+def source_file(suite: str, own: str, apt: Path = APT_FOLDER) -> AptFile:
     """A source for `suite` made from the machine's source for its `own`. Raises HostError if it has none."""
-    name = NAME.format(suite=suite)
+    name = FILE_NAME.format(suite=suite)
     for path in _source_files(apt):
         text = path.read_text()
         found = _deb822(text, own, suite) if path.suffix == ".sources" else _one_line(text, own, suite)
@@ -52,7 +52,7 @@ def _source_files(apt: Path) -> Iterable[Path]:
     return (path for path in candidates if path.is_file())
 
 
-def _suites(text: str) -> Iterable[list[str]]:
+def _listed_suites(text: str) -> Iterable[list[str]]:
     """The suites of each source in a file, of either format."""
     for line in text.splitlines():
         words = re.sub(r"\[.*?\]", "", line).split()
@@ -74,7 +74,7 @@ def _one_line(text: str, own: str, suite: str) -> str:
 def _deb822(text: str, own: str, suite: str) -> str:
     """sources.list(5), the deb822 format; other fields (keys, options) are kept as they are."""
     for stanza in re.split(r"\n\s*\n", text):
-        fields = _fields(stanza)
+        fields = _stanza_fields(stanza)
         if (
             "deb" in fields.get("types", "").split()
             and own in fields.get("suites", "").split()
@@ -85,7 +85,7 @@ def _deb822(text: str, own: str, suite: str) -> str:
     return ""
 
 
-def _fields(stanza: str) -> dict[str, str]:
+def _stanza_fields(stanza: str) -> dict[str, str]:
     """A stanza's fields by lower-case name; continuation lines stay part of the value."""
     fields: dict[str, str] = {}
     last = ""

@@ -11,68 +11,68 @@ from pathlib import Path
 from pipeline.core import platforms, procs
 from pipeline.core.errors import HostError, TandemError
 from pipeline.core.log import Log
-from pipeline.host.needs import BINFMT
+from pipeline.host.needs import BINFMT_FOLDER
 
-RULES = Path("/usr/lib/binfmt.d")
-MOUNT = ("mount", "-t", "binfmt_misc", "binfmt_misc", str(BINFMT))
+RULES_FOLDER = Path("/usr/lib/binfmt.d")
+MOUNT_COMMAND = ("mount", "-t", "binfmt_misc", "binfmt_misc", str(BINFMT_FOLDER))
 
 
-def rule(platform: str, rules: Path = RULES) -> str:
+def kernel_rule(platform: str, rules: Path = RULES_FOLDER) -> str:
     """The line that the emulator's package gives for the kernel; "" if the package is not there.
 
     Flag F is added if it lacks: without it each container would need the interpreter inside.
     """
-    file = rules / f"{_name(platform)}.conf"
+    file = rules / f"{_rule_name(platform)}.conf"
     if not file.is_file():
         return ""
     line = next(line for line in file.read_text().splitlines() if line.startswith(":"))
     return line if "F" in line.rpartition(":")[2] else line + "F"
 
 
-def is_mounted(folder: Path = BINFMT) -> bool:
+def is_mounted(folder: Path = BINFMT_FOLDER) -> bool:
     """Whether the kernel's register can be written and read there."""
     return (folder / "register").exists()
 
 
-def mount(log: Log) -> bool:
+def mount_register(log: Log) -> bool:
     """Mount the register if it is not; returns whether it had to be. Raises HostError if the kernel has none."""
     import ctypes
 
     if is_mounted():
         return False
-    if not BINFMT.is_dir():
+    if not BINFMT_FOLDER.is_dir():
         with contextlib.suppress(TandemError):  # without the module the mount fails, and says so
             procs.run(["modprobe", "binfmt_misc"], log=log)
-    log.line(f"$ {shlex.join(MOUNT)}")
+    log.line(f"$ {shlex.join(MOUNT_COMMAND)}")
     # By the system call, mount(2): the program of that name is no essential package.
     kernel = ctypes.CDLL(None, use_errno=True)
-    if kernel.mount(b"binfmt_misc", str(BINFMT).encode(), b"binfmt_misc", 0, None):
+    if kernel.mount(b"binfmt_misc", str(BINFMT_FOLDER).encode(), b"binfmt_misc", 0, None):
         reason = os.strerror(ctypes.get_errno())
-        raise HostError(f"binfmt_misc cannot be mounted on {BINFMT}: {reason}", hint="foreign programs need it")
+        raise HostError(f"binfmt_misc cannot be mounted on {BINFMT_FOLDER}: {reason}", hint="foreign programs need it")
     return True
 
 
-def register(platform: str, log: Log) -> None:
+def register_emulator(platform: str, log: Log) -> None:
     """Register the emulator for a platform in place of what is registered there under its name.
 
     Raises HostError if its package is not installed.
     """
-    line = rule(platform)
+    line = kernel_rule(platform)
     if not line:
-        raise HostError(f"no rule {_name(platform)}.conf in {RULES}", hint="install qemu-user-binfmt")
-    log.line(f"registering {_name(platform)} with the kernel")
-    entry = BINFMT / _name(platform)
+        raise HostError(f"no rule {_rule_name(platform)}.conf in {RULES_FOLDER}", hint="install qemu-user-binfmt")
+    log.line(f"registering {_rule_name(platform)} with the kernel")
+    entry = BINFMT_FOLDER / _rule_name(platform)
     if entry.exists():
         entry.write_text("-1")
-    (BINFMT / "register").write_text(line)
+    (BINFMT_FOLDER / "register").write_text(line)
 
 
-def command(platform: str) -> str:
+def register_command(platform: str) -> str:
     """What register() does, as a person would type it."""
-    mounted = "" if is_mounted() else shlex.join(MOUNT) + " && "
-    return f"{mounted}grep -h ^: {RULES}/{_name(platform)}.conf >{BINFMT}/register"
+    mounted = "" if is_mounted() else shlex.join(MOUNT_COMMAND) + " && "
+    return f"{mounted}grep -h ^: {RULES_FOLDER}/{_rule_name(platform)}.conf >{BINFMT_FOLDER}/register"
 
 
-def _name(platform: str) -> str:
+def _rule_name(platform: str) -> str:
     """What QEMU's package calls its rule for a platform, as in qemu-aarch64."""
     return f"qemu-{platforms.machine_of(platform)}"

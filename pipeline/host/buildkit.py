@@ -20,13 +20,13 @@ from pipeline.host import endpoint
 if TYPE_CHECKING:
     from python_on_whales import DockerClient
 
-WITHIN = 1800
-HANDING = "handing the layers to BuildKit"
+TIMEOUT_S = 1800
+TRANSFER_TITLE = "handing the layers to BuildKit"
 STEP = re.compile(r"^#\d+ ")
 TRANSFER = re.compile(r"^#\d+ transferring context: ([\d.]+)(B|kB|MB|GB)")
-UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}
+UNIT_BYTES = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}
 # Measured: docs/build.md.
-EXPORT = {
+EXPORT_OPTIONS = {
     "type": "image",
     "oci-mediatypes": "true",
     "compression": "zstd",
@@ -35,7 +35,7 @@ EXPORT = {
 }
 
 
-def build(
+def build_image(
     context: Path,
     *,
     platform: str,
@@ -45,7 +45,7 @@ def build(
     log: Log,
     cache: bool = True,
     recompress: bool = True,
-    within: float = WITHIN,
+    within: float = TIMEOUT_S,
 ) -> str:
     """Build the Dockerfile of a folder into the engine's image store under a tag; returns the manifest's digest.
 
@@ -66,7 +66,7 @@ def build(
         provenance=False,
         cache=cache,
         builder=endpoint.docker_context(),
-        output={"name": tag, **EXPORT, "force-compression": "true" if recompress else "false"},
+        output={"name": tag, **EXPORT_OPTIONS, "force-compression": "true" if recompress else "false"},
         metadata_file=metadata,
         progress="plain",
         stream_logs=True,
@@ -75,7 +75,7 @@ def build(
     try:
         _follow(lines, running, log, size, within)
     except DockerException as error:
-        raise explained(str(error.stderr or error), tag) from error
+        raise build_failure(str(error.stderr or error), tag) from error
     digest = json.loads(metadata.read_text(encoding="utf-8")).get("containerimage.digest")
     if not digest:
         raise HostError(f"{tag}: buildx names no digest", hint="./doitw host says which buildx is needed")
@@ -114,7 +114,7 @@ def _follow(lines: Iterator[str], running: Path, log: Log, size: int, within: fl
                     return
                 if isinstance(line, BaseException):
                     raise line
-                doing, since = tell(line.rstrip(), doing, log, size), time.monotonic()
+                doing, since = show_line(line.rstrip(), doing, log, size), time.monotonic()
             if procs.cancelled():
                 raise Cancelled("interrupted")
             if time.monotonic() - began > within:
@@ -133,14 +133,14 @@ def _read(lines: Iterator[str], inbox: "queue.Queue[str | BaseException | None]"
         inbox.put(error)
 
 
-def tell(line: str, doing: str, log: Log, size: int) -> str:
+def show_line(line: str, doing: str, log: Log, size: int) -> str:
     """Log a line of BuildKit's; returns what it is doing now, in its words."""
     if not line:
         return doing
     log.line(line)
     if transfer := TRANSFER.match(line):
-        log.progress(HANDING, float(transfer[1]) * UNITS[transfer[2]], size, "B")
-        return HANDING
+        log.progress(TRANSFER_TITLE, float(transfer[1]) * UNIT_BYTES[transfer[2]], size, "B")
+        return TRANSFER_TITLE
     said = STEP.sub("", line)
     return doing if said.startswith(("DONE", "CACHED", "sha256:")) else said
 
@@ -151,7 +151,7 @@ def _end(running: Path) -> None:
         os.kill(int(running.read_text(encoding="utf-8")), signal.SIGTERM)
 
 
-def explained(stderr: str, tag: str) -> TandemError:
+def build_failure(stderr: str, tag: str) -> TandemError:
     """What BuildKit or the docker program complained about, in one message."""
     errors = [line.removeprefix("ERROR: ") for line in stderr.splitlines() if line.startswith("ERROR: ")]
     reason = errors[-1] if errors else "\n".join(stderr.strip().splitlines()[-3:])

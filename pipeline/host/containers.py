@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from docker import DockerClient
 
 
-OWNER = f"{LABEL}.owner"
+OWNER_LABEL = f"{LABEL}.owner"
 
 
-def sweep(client: "DockerClient", kind: str) -> list[str]:
+def remove_abandoned(client: "DockerClient", kind: str) -> list[str]:
     """Remove what a killed run left behind of a kind, never what a living one uses; returns the names."""
     from docker.errors import NotFound
 
@@ -22,12 +22,12 @@ def sweep(client: "DockerClient", kind: str) -> list[str]:
     containers = client.containers.list(all=True, filters=label, ignore_removed=True)
     removed: list[str] = []
     for container in containers:
-        if owners.is_gone(container.labels.get(OWNER, "")):
+        if owners.is_gone(container.labels.get(OWNER_LABEL, "")):
             with suppress(NotFound):  # another run sweeps too
-                engine.remove(container)
+                engine.remove_container(container)
                 removed.append(str(container.name))
     for network in client.networks.list(filters=label):
-        if owners.is_gone(network.attrs["Labels"].get(OWNER, "")):
+        if owners.is_gone(network.attrs["Labels"].get(OWNER_LABEL, "")):
             with suppress(NotFound):
                 network.remove()
                 removed.append(str(network.name))

@@ -10,7 +10,7 @@ from pipeline.core.errors import TandemError
 
 
 @contextmanager
-def read() -> Iterator[None]:
+def config_errors() -> Iterator[None]:
     """Turn whatever the SDK raises over a config.json that makes no sense into TandemError."""
     from docker.errors import APIError, DockerException
     from requests.exceptions import RequestException
@@ -26,9 +26,9 @@ def read() -> Iterator[None]:
         ) from error
 
 
-def refuse_unreadable() -> None:
+def check_readable() -> None:
     """Raise TandemError if it cannot be read; that it is not there is fine."""
-    with read():
+    with config_errors():
         from docker import auth
         from docker.utils.config import find_config_file, load_general_config
 
@@ -49,7 +49,7 @@ def find_login(registry: str) -> dict[str, str]:
     from docker import auth
     from docker.credentials import StoreError
 
-    with read(), warnings.catch_warnings():
+    with config_errors(), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the SDK's own words on a helper that is missing
         try:
             return dict(auth.load_config().resolve_authconfig(registry) or {})

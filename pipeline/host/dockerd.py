@@ -9,10 +9,10 @@ from pipeline.core.log import Log, step
 from pipeline.core.waiting import wait_until
 from pipeline.host.endpoint import SOCKET, engine_info
 
-RUN = Path("/run")
+RUN_FOLDER = Path("/run")
 DAEMON_JSON = Path("/etc/docker/daemon.json")
-OUTPUT = Path("/var/log/dockerd.log")
-WITHIN = 90  # seconds until the engine must answer
+OUTPUT_FILE = Path("/var/log/dockerd.log")
+START_TIMEOUT_S = 90  # seconds until the engine must answer
 
 
 def has_systemd() -> bool:
@@ -20,47 +20,47 @@ def has_systemd() -> bool:
     return Path("/run/systemd/system").is_dir()
 
 
-def command() -> str:
+def start_command() -> str:
     """What start() does, as a person would type it."""
     if has_systemd():
         return "systemctl start docker"
-    return f"setsid --fork dockerd </dev/null >>{OUTPUT} 2>&1"
+    return f"setsid --fork dockerd </dev/null >>{OUTPUT_FILE} 2>&1"
 
 
-def start(log: Log, run: Path = RUN) -> None:
+def start_engine(log: Log, run: Path = RUN_FOLDER) -> None:
     """Start the engine unless one answers or is on its way, and wait until it answers. One caller at a time.
 
     Raises HostError with the engine's last words if it does not.
     """
-    if _answers():
+    if _engine_answers():
         return
     with step(log, "starting the Docker engine"):
         try:
             _launch(log, run)
         except procs.ProgramError as error:
-            raise HostError(f"the Docker engine does not start: {error}\n{_last_words()}") from error
-        if not wait_until(_answers, timeout_s=WITHIN, interval_s=0.5, log=log, title="Docker engine"):
-            raise HostError(f"dockerd does not answer at {SOCKET}\n{_last_words()}")
+            raise HostError(f"the Docker engine does not start: {error}\n{_last_output()}") from error
+        if not wait_until(_engine_answers, timeout_s=START_TIMEOUT_S, interval_s=0.5, log=log, title="Docker engine"):
+            raise HostError(f"dockerd does not answer at {SOCKET}\n{_last_output()}")
 
 
 def _launch(log: Log, run: Path) -> None:
     if has_systemd():
         procs.run(["systemctl", "reset-failed", "docker"], log=log)
         procs.run(["systemctl", "start", "docker"], log=log)
-    elif not _is(run / "docker.pid", "dockerd"):
-        clear(log, run)
-        start = f"exec dockerd </dev/null >>{OUTPUT} 2>&1"
+    elif not _names_live_process(run / "docker.pid", "dockerd"):
+        remove_leftovers(log, run)
+        start = f"exec dockerd </dev/null >>{OUTPUT_FILE} 2>&1"
         procs.run(["setsid", "--fork", "sh", "-c", start], log=log, inherit=procs.NETWORK)
 
 
-def clear(log: Log, run: Path = RUN) -> None:
+def remove_leftovers(log: Log, run: Path = RUN_FOLDER) -> None:
     """Take away what makes dockerd refuse to start: pid files whose number now belongs to nobody or to another program.
 
     A containerd that outlived its dockerd is left alone: the next dockerd takes it over. Containers and networks need
     nothing: dockerd puts them right when it starts.
     """
     for file, program in ((run / "docker.pid", "dockerd"), (run / "docker/containerd/containerd.pid", "containerd")):
-        if file.exists() and not _is(file, program):
+        if file.exists() and not _names_live_process(file, program):
             log.line(f"{file}: left behind by a {program} that is gone; removed")
             file.unlink()
             for socket in file.parent.glob("containerd*.sock*") if program == "containerd" else ():
@@ -71,36 +71,36 @@ def clear(log: Log, run: Path = RUN) -> None:
         shutil.rmtree(socket)
 
 
-def _answers() -> bool:
+def _engine_answers() -> bool:
     info, _ = engine_info("")
     return info is not None
 
 
-def _pid(file: Path) -> int | None:
+def _read_pid(file: Path) -> int | None:
     try:
         return int(file.read_text())
     except (OSError, ValueError):
         return None
 
 
-def _is(file: Path, program: str) -> bool:
+def _names_live_process(file: Path, program: str) -> bool:
     """Whether the process that a pid file names lives and is that program; numbers are given out again."""
-    pid = _pid(file)
+    pid = _read_pid(file)
     try:
-        return pid is not None and Path(f"/proc/{pid}/comm").read_text().strip() == program and not _is_dead(pid)
+        return pid is not None and Path(f"/proc/{pid}/comm").read_text().strip() == program and not _is_zombie(pid)
     except OSError:
         return False
 
 
-def _is_dead(pid: int) -> bool:
+def _is_zombie(pid: int) -> bool:
     """Whether a process has ended and only waits to be reaped (state Z, proc_pid_stat(5))."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in {"Z", "X"}
 
 
-def _last_words() -> str:
+def _last_output() -> str:
     if has_systemd():
         return procs.capture(["journalctl", "-u", "docker", "-n", "10", "--no-pager", "-o", "cat"]).rstrip()
-    return "\n".join(OUTPUT.read_text(errors="replace").splitlines()[-10:]) if OUTPUT.exists() else ""
+    return "\n".join(OUTPUT_FILE.read_text(errors="replace").splitlines()[-10:]) if OUTPUT_FILE.exists() else ""
 
 
 def is_installed() -> bool:

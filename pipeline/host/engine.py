@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 LABEL = "tandem"
 """Every container, network and volume of ours carries a label that starts with this."""
 
-LOOK = "./doitw host says what is missing"
+HOST_HINT = "./doitw host says what is missing"
 
 
-def address(endpoint: str) -> str | tuple[str, int]:
+def api_address(endpoint: str) -> str | tuple[str, int]:
     """Where the endpoint's API listens: a socket's path, or (host, port). Raises HostError for one that has neither."""
     host = docker_host() if endpoint == "local" else endpoint
     scheme, _, rest = host.partition("://")
@@ -47,17 +47,17 @@ def _host_and_port(host: str) -> tuple[str, int]:
     raise HostError(f"the Docker endpoint {host!r} cannot be read", hint="write it as in tcp://spark-1:2375")
 
 
-def look(endpoint: str, path: str) -> Any:
+def get(endpoint: str, path: str) -> Any:
     """GET a path of the engine's API; None if it says 404.
 
     Raises HostError if no engine answers, TandemError for any other answer.
     """
     try:
-        answer = http_client.request(address(endpoint), path)
+        answer = http_client.request(api_address(endpoint), path)
     except OSError as error:
         raise HostError(
-            f"no Docker engine answers at {_where(endpoint)}: {error.strerror or error}",
-            hint=LOOK,
+            f"no Docker engine answers at {_shown(endpoint)}: {error.strerror or error}",
+            hint=HOST_HINT,
         ) from error
     if answer.status == 404:
         return None
@@ -66,17 +66,17 @@ def look(endpoint: str, path: str) -> Any:
     return answer.json()
 
 
-def image(endpoint: str, reference: str) -> Any:
+def find_image(endpoint: str, reference: str) -> Any:
     """The engine's description of an image (by name, name@digest or digest), or None."""
-    return look(endpoint, f"/images/{quote(reference, safe='/:@')}/json")
+    return get(endpoint, f"/images/{quote(reference, safe='/:@')}/json")
 
 
-def container(endpoint: str, name: str) -> Any:
+def find_container(endpoint: str, name: str) -> Any:
     """The engine's description of a container, or None."""
-    return look(endpoint, f"/containers/{quote(name, safe='')}/json")
+    return get(endpoint, f"/containers/{quote(name, safe='')}/json")
 
 
-def images(client: "DockerClient") -> list[Any]:
+def list_images(client: "DockerClient") -> list[Any]:
     """The engine's descriptions of its images. Raises docker's NotFound if the list fails five times.
 
     The engine asks for each image after it has listed them, and answers 404 if one is gone by then; the SDK's own
@@ -92,7 +92,7 @@ def images(client: "DockerClient") -> list[Any]:
     return found
 
 
-def rename(digest: str, old: str, new: str) -> None:
+def rename_image(digest: str, old: str, new: str) -> None:
     """Give an image of the local store another name:tag in place of one that it has."""
     images = client().images
     repository, _, tag = new.rpartition(":")
@@ -100,7 +100,7 @@ def rename(digest: str, old: str, new: str) -> None:
     images.remove(old)
 
 
-def remove(container: "Container") -> None:
+def remove_container(container: "Container") -> None:
     """Remove a container, running or not, with its anonymous volumes. Raises docker's APIError, NotFound if it is gone.
 
     One that somebody else removes is waited for.
@@ -154,12 +154,12 @@ def failures(doing: str = "", *, error: type[TandemError] | None = None) -> Iter
         reason = getattr(refusal, "explanation", None) or refusal
         raise _failure(doing, str(reason), error or TandemError) from refusal
     except (RequestException, HTTPError) as lost:
-        raise _failure(doing, cause(lost), error or HostError) from lost
+        raise _failure(doing, root_cause(lost), error or HostError) from lost
 
 
 def _failure(doing: str, reason: str, error: type[TandemError]) -> TandemError:
     subject = f"{doing}: the Docker engine" if doing else "the Docker engine"
-    return error(f"{subject} failed: {reason}", hint=LOOK if issubclass(error, HostError) else "")
+    return error(f"{subject} failed: {reason}", hint=HOST_HINT if issubclass(error, HostError) else "")
 
 
 def client(endpoint: str = "local", *, within: int = 600) -> "DockerClient":
@@ -171,20 +171,22 @@ def client(endpoint: str = "local", *, within: int = 600) -> "DockerClient":
     from docker.errors import DockerException
     from requests.exceptions import RequestException
 
-    docker_config.refuse_unreadable()
+    docker_config.check_readable()
     try:
         if endpoint == "local":
             return docker.DockerClient(base_url=docker_host() or f"unix://{SOCKET}", timeout=within)
         return docker.DockerClient(base_url=endpoint, timeout=within, use_ssh_client=True)
     except (DockerException, RequestException, ValueError) as error:  # ValueError: a port out of range
-        raise HostError(f"no Docker engine answers at {_where(endpoint)}: {cause(error)}", hint=LOOK) from error
+        raise HostError(
+            f"no Docker engine answers at {_shown(endpoint)}: {root_cause(error)}", hint=HOST_HINT
+        ) from error
 
 
-def _where(endpoint: str) -> str:
+def _shown(endpoint: str) -> str:
     return f"local ({docker_host() or f'unix://{SOCKET}'})" if endpoint == "local" else endpoint
 
 
-def cause(error: BaseException) -> str:
+def root_cause(error: BaseException) -> str:
     """What the system said, without what the SDK and its libraries wrap around it."""
     while error.__context__ is not None:
         error = error.__context__

@@ -32,8 +32,8 @@ PACKAGES = {
     "debian-archive-keyring": ("debian-archive-keyring",),
 }
 # What an older Debian takes from a newer suite: these packages ask for no newer libc6 than its own.
-NEWER = ("docker.io", "docker-cli", "docker-buildx", "containerd", "qemu-user", "qemu-user-binfmt")
-FROM = {"bookworm": "trixie"}
+NEWER_PACKAGES = ("docker.io", "docker-cli", "docker-buildx", "containerd", "qemu-user", "qemu-user-binfmt")
+NEWER_SUITES = {"bookworm": "trixie"}
 FEATURES = {"containerd-snapshotter": True}
 APT_OPTIONS = (
     "DPkg::Lock::Timeout=600",
@@ -46,11 +46,11 @@ APT_GET = (
     *("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q"),
     *(word for option in APT_OPTIONS for word in ("-o", option)),
 )
-LOCK = Path("/run/tandem-host.lock")
-REPAIR = ("dpkg", "--configure", "-a")
-PATIENCE = 600  # seconds for another apt to end
-FORBIDDEN = "TANDEM_NO_HOST_SETUP"
-HANDED_ON = ("BUILDX_CONFIG", "http_proxy", "https_proxy", "no_proxy")
+LOCK_FILE = Path("/run/tandem-host.lock")
+REPAIR_COMMAND = ("dpkg", "--configure", "-a")
+APT_LOCK_TIMEOUT_S = 600  # seconds for another apt to end
+FORBID_VARIABLE = "TANDEM_NO_HOST_SETUP"
+PASSED_VARIABLES = ("BUILDX_CONFIG", "http_proxy", "https_proxy", "no_proxy")
 
 
 @dataclass(frozen=True)
@@ -73,23 +73,25 @@ def set_up(log: Log, env: Mapping[str, str] = os.environ, needs: Callable[[], li
     missing = _missing(needs)
     if not missing:
         return
-    if env.get(FORBIDDEN) == "1":
-        raise HostError(_table(missing), hint=_by_hand(missing))
-    _refuse(missing)
-    log.line(_table(missing))
+    if env.get(FORBID_VARIABLE) == "1":
+        raise HostError(_lack_message(missing), hint=_instructions(missing))
+    _refuse_unfit_engine(missing)
+    log.line(_lack_message(missing))
     if os.geteuid() != 0:
-        _as_root(missing, log, env)
+        _run_as_root(missing, log, env)
     else:
-        with locked(LOCK):
+        with locked(LOCK_FILE):
             if missing := _missing(needs):  # another set-up may just have brought it
                 _install(missing, log)
     if missing := _missing(needs):
-        _refuse(missing)
-        hint = "the set-up could not bring it: " + "; ".join(need.remedy for need in _told(missing))
-        raise HostError(_table(missing), hint=hint)
+        _refuse_unfit_engine(missing)
+        hint = "the set-up could not bring it: " + "; ".join(need.remedy for need in _reportable(missing))
+        raise HostError(_lack_message(missing), hint=hint)
 
 
-def commands(missing: Sequence[Need], system: Mapping[str, str], apt: Path = apt_suite.APT) -> list[Command]:
+def install_commands(
+    missing: Sequence[Need], system: Mapping[str, str], apt: Path = apt_suite.APT_FOLDER
+) -> list[Command]:
     """What installs the missing packages, in order; [] if none is needed. `system` is the machine's os-release(5).
 
     Raises HostError for a system that it does not know.
@@ -99,19 +101,19 @@ def commands(missing: Sequence[Need], system: Mapping[str, str], apt: Path = apt
         return []
     codename = _codename(system, packages)
     done: list[Command] = []
-    if codename in FROM and set(packages) & set(NEWER):
-        files = apt_suite.beside(FROM[codename], codename, NEWER, apt)
+    if codename in NEWER_SUITES and set(packages) & set(NEWER_PACKAGES):
+        files = apt_suite.suite_files(NEWER_SUITES[codename], codename, NEWER_PACKAGES, apt)
         done += [Command(("tee", str(file.path)), file.text) for file in files]
     if "docker.io" in packages:
         # Before the packages: where a service manager runs they start the engine at once.
         done.append(Command(("mkdir", "-p", str(dockerd.DAEMON_JSON.parent))))
-        done.append(Command(("tee", str(dockerd.DAEMON_JSON)), with_features(dockerd.DAEMON_JSON)))
+        done.append(Command(("tee", str(dockerd.DAEMON_JSON)), daemon_settings(dockerd.DAEMON_JSON)))
     done.append(Command((*APT_GET, "update")))
     done.append(Command((*APT_GET, "-y", "install", "--no-install-recommends", *packages)))
     return done
 
 
-def with_features(file: Path) -> str:
+def daemon_settings(file: Path) -> str:
     """The engine's configuration with the containerd image store on, and all that the file says already.
 
     Raises HostError if the file cannot be read as JSON.
@@ -124,7 +126,7 @@ def with_features(file: Path) -> str:
     return json.dumps(settings, indent=2) + "\n"
 
 
-def os_release(file: Path = Path("/etc/os-release")) -> dict[str, str]:
+def read_os_release(file: Path = Path("/etc/os-release")) -> dict[str, str]:
     """What the system says it is, os-release(5)."""
     words = shlex.split(file.read_text(), comments=True) if file.exists() else []
     return dict(word.partition("=")[::2] for word in words if "=" in word)
@@ -138,7 +140,7 @@ def _packages(need: Need) -> tuple[str, ...]:
     key = need.name.partition(" of ")[0]
     if key == "engine" and (dockerd.is_installed() or docker_host()):
         return ()
-    if key == "emulation" and binfmt.rule(need.name.partition(" of ")[2]):
+    if key == "emulation" and binfmt.kernel_rule(need.name.partition(" of ")[2]):
         return ()
     return PACKAGES.get(key, ())
 
@@ -155,69 +157,73 @@ def _codename(system: Mapping[str, str], packages: Sequence[str]) -> str:
     return codename
 
 
-def _unfit(missing: Sequence[Need]) -> list[Need]:
+def _unfit_engine_needs(missing: Sequence[Need]) -> list[Need]:
     """What no set-up cures: an engine that answers but does not fit, or that is not the usual one, is somebody's."""
     unfit = [need for need in missing if need.name in {"engine", "image store"}]
     answers = len(unfit) == 1 or any(need.name == "engine" and "no answer" not in need.found for need in unfit)
     forbidden = any(os.strerror(13) in need.found for need in unfit)
-    return _told(unfit) if answers or forbidden or docker_host() else []
+    return _reportable(unfit) if answers or forbidden or docker_host() else []
 
 
-def _refuse(missing: Sequence[Need]) -> None:
+def _refuse_unfit_engine(missing: Sequence[Need]) -> None:
     """Say what the owner of an engine can do."""
-    if told := _unfit(missing):
+    if told := _unfit_engine_needs(missing):
         raise HostError(
             "\n".join(f"{need.name}: wanted {need.wanted}, found {need.found}" for need in told),
             hint="; ".join(need.remedy for need in told),
         )
 
 
-def _by_hand(missing: Sequence[Need]) -> str:
+def _instructions(missing: Sequence[Need]) -> str:
     """Everything that a person has to do where nothing may be installed."""
-    unfit = _unfit(missing)
+    unfit = _unfit_engine_needs(missing)
     lines = [f"{need.name}: {need.remedy}" for need in unfit]
     if script := _script([need for need in missing if need not in unfit]):
-        lines += [f"{FORBIDDEN}=1 forbids to install; as root:", script]
+        lines += [f"{FORBID_VARIABLE}=1 forbids to install; as root:", script]
     return "\n".join(lines)
 
 
-def _as_root(missing: Sequence[Need], log: Log, env: Mapping[str, str]) -> None:
+def _run_as_root(missing: Sequence[Need], log: Log, env: Mapping[str, str]) -> None:
     """The same once more through sudo, if it asks for no password; nothing root-owned is left in the checkout (-B)."""
     hint = "run ./doitw as root, or as root:\n" + _script(missing)
     if not procs.which("sudo"):
-        raise HostError(_table(missing), hint=hint)
+        raise HostError(_lack_message(missing), hint=hint)
     try:
         procs.capture(["sudo", "-n", "true"])
     except TandemError as error:
-        raise HostError(_table(missing), hint=hint) from error
-    procs.run(sudo(env), log=log, inherit=procs.DOCKER)
+        raise HostError(_lack_message(missing), hint=hint) from error
+    procs.run(sudo_command(env), log=log, inherit=procs.DOCKER)
 
 
-def sudo(env: Mapping[str, str]) -> list[str]:
+def sudo_command(env: Mapping[str, str]) -> list[str]:
     """The command line of this set-up as root, with all that root needs of the user.
 
     The engine is named as it was found here: root has other contexts than the user.
     """
     engine = f"DOCKER_HOST={where}" if (where := docker_host()) else "DOCKER_CONTEXT=default"
     folder = env.get("DOCKER_CONFIG") or Path.home() / ".docker"  # the client's plug-ins and builders
-    handed_on = [engine, f"DOCKER_CONFIG={folder}", *(f"{name}={env[name]}" for name in HANDED_ON if name in env)]
+    handed_on = [
+        engine,
+        f"DOCKER_CONFIG={folder}",
+        *(f"{name}={env[name]}" for name in PASSED_VARIABLES if name in env),
+    ]
     return ["sudo", "-n", "env", *handed_on, sys.executable, "-B", "-m", "pipeline.host.install"]
 
 
 def _install(missing: Sequence[Need], log: Log) -> None:
     platforms = [need.name.partition(" of ")[2] for need in missing if need.name.startswith("emulation of ")]
-    if platforms and binfmt.mount(log):
+    if platforms and binfmt.mount_register(log):
         missing = _missing()  # the kernel may have known the emulator all along
-    todo = commands(missing, os_release())
+    todo = install_commands(missing, read_os_release())
     if todo:
         with step(log, "installing " + " ".join(package for need in missing for package in _packages(need))):
             for command in todo:
                 _run(command, log)
     if not docker_host():
-        dockerd.start(log)
+        dockerd.start_engine(log)
     for need in _missing():
         if need.name.startswith("emulation of "):
-            binfmt.register(need.name.partition(" of ")[2], log)
+            binfmt.register_emulator(need.name.partition(" of ")[2], log)
 
 
 def _run(command: Command, log: Log) -> None:
@@ -225,17 +231,19 @@ def _run(command: Command, log: Log) -> None:
         log.line(f"$ {command}")
         procs.capture(command.argv, inherit=procs.NETWORK, stdin=command.stdin)
         return
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + APT_LOCK_TIMEOUT_S
     repaired = False
     while True:
         try:
             procs.run(command.argv, log=log, inherit=procs.NETWORK)
         except procs.ProgramError as error:
-            if not repaired and " ".join(REPAIR) in error.output:
+            if not repaired and " ".join(REPAIR_COMMAND) in error.output:
                 log.line("an installation was interrupted; dpkg ends it first")
                 repaired = True
                 with suppress(procs.ProgramError):  # what was only half unpacked, apt unpacks again
-                    procs.run(("env", "DEBIAN_FRONTEND=noninteractive", *REPAIR), log=log, inherit=procs.NETWORK)
+                    procs.run(
+                        ("env", "DEBIAN_FRONTEND=noninteractive", *REPAIR_COMMAND), log=log, inherit=procs.NETWORK
+                    )
                 continue
             # A new machine's own daily apt run; apt itself waits for dpkg's lock only.
             if "Could not get lock" not in error.output or time.monotonic() > deadline:
@@ -249,32 +257,34 @@ def _run(command: Command, log: Log) -> None:
 def _script(missing: Sequence[Need]) -> str:
     """The whole set-up as a person would type it."""
     try:
-        lines = [str(command) for command in commands(missing, os_release())]
+        lines = [str(command) for command in install_commands(missing, read_os_release())]
     except HostError as error:
         return error.hint
     if any(need.name == "engine" for need in missing) and not docker_host():
-        lines.append(dockerd.command())
+        lines.append(dockerd.start_command())
     lines += [
-        binfmt.command(need.name.partition(" of ")[2]) for need in missing if need.name.startswith("emulation of ")
+        binfmt.register_command(need.name.partition(" of ")[2])
+        for need in missing
+        if need.name.startswith("emulation of ")
     ]
     return "\n".join(lines)
 
 
-def _table(missing: Sequence[Need]) -> str:
-    told = ", ".join(f"{need.name} {need.wanted} (found: {need.found})" for need in _told(missing))
+def _lack_message(missing: Sequence[Need]) -> str:
+    told = ", ".join(f"{need.name} {need.wanted} (found: {need.found})" for need in _reportable(missing))
     return f"this machine lacks {told}"
 
 
-def _told(missing: Sequence[Need]) -> list[Need]:
+def _reportable(missing: Sequence[Need]) -> list[Need]:
     """Those that say something: without an engine there is no image store to speak of."""
     return [need for need in missing if need.found != "no engine"]
 
 
 def main() -> int:
     """Set up this machine; returns the exit code."""
-    from pipeline.host.venv import ended  # not needed by doit's own use of this module
+    from pipeline.host.venv import run_setup  # not needed by doit's own use of this module
 
-    return ended(set_up)
+    return run_setup(set_up)
 
 
 if __name__ == "__main__":

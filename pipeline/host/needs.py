@@ -18,13 +18,13 @@ from pipeline.core.errors import TandemError
 from pipeline.core.files import replacing
 from pipeline.host.endpoint import SOCKET, buildx_plugin, docker_host, engine_info, is_local, json_object
 
-BINFMT = Path("/proc/sys/fs/binfmt_misc")
+BINFMT_FOLDER = Path("/proc/sys/fs/binfmt_misc")
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-ENGINE = (26,)
-BUILDX = (0, 13)
+MIN_ENGINE = (26,)
+MIN_BUILDX = (0, 13)
 SNAPSHOTTER = "io.containerd.snapshotter.v1"
 # Where systems keep the certificates by which downloads are checked (Debian's, Fedora's, Alpine's).
-BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
+CA_BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 # What images are made for: their probes run here, emulated where the machine is another.
 TARGETS = ("linux/arm64",)
 
@@ -44,14 +44,14 @@ def list_needs() -> list[Need]:
     where = docker_host()
     info, trouble = engine_info(where)
     return [
-        _program("docker client", "docker", "docker-cli"),
-        _buildx(),
-        _engine(where, info, trouble),
-        _image_store(info),
+        _program_need("docker client", "docker", "docker-cli"),
+        _buildx_need(),
+        _engine_need(where, info, trouble),
+        _image_store_need(info),
         # A kernel elsewhere cannot be looked at from here; smoke finds out.
-        *(_emulation(platform) for platform in emulated_platforms(info) if is_local(where)),
-        _certificates(),
-        _program("ssh client", "ssh", "openssh-client"),
+        *(_emulation_need(platform) for platform in emulated_platforms(info) if is_local(where)),
+        _certificates_need(),
+        _program_need("ssh client", "ssh", "openssh-client"),
         Need(
             "debian-archive-keyring",
             KEYRING.exists(),
@@ -84,13 +84,13 @@ def version_numbers(text: str) -> tuple[int, ...]:
     return tuple(int(number) for number in numbers[1].split(".")) if numbers else ()
 
 
-def registered_emulator(platform: str, folder: Path = BINFMT) -> tuple[str, str]:
+def registered_emulator(platform: str, folder: Path = BINFMT_FOLDER) -> tuple[str, str]:
     """Interpreter and flags that the kernel has registered for a platform's programs; ("", "") if none.
 
     Format: https://docs.kernel.org/admin-guide/binfmt-misc.html
     """
     wanted = platforms.ELF_MACHINES[platforms.architecture_in(platform)]
-    for entry in _entries(folder):
+    for entry in _register_entries(folder):
         fields = dict(line.split(" ", 1) for line in entry.read_text().splitlines() if " " in line)
         magic = bytes.fromhex(fields.get("magic", ""))
         enabled = entry.read_text().startswith("enabled")
@@ -99,25 +99,25 @@ def registered_emulator(platform: str, folder: Path = BINFMT) -> tuple[str, str]
     return "", ""
 
 
-def _entries(folder: Path) -> Iterator[Path]:
+def _register_entries(folder: Path) -> Iterator[Path]:
     if folder.is_dir():
         yield from (entry for entry in sorted(folder.iterdir()) if entry.name not in {"register", "status"})
 
 
-def _program(name: str, program: str, package: str) -> Need:
+def _program_need(name: str, program: str, package: str) -> Need:
     path = procs.which(program)
     return Need(name, path is not None, path or "nothing", "on PATH", f"install {package}")
 
 
-def _certificates() -> Need:
+def _certificates_need() -> Need:
     named = os.environ.get("SSL_CERT_FILE")
-    path = next((path for path in ([named] if named else BUNDLES) if Path(path).is_file()), None)
+    path = next((path for path in ([named] if named else CA_BUNDLES) if Path(path).is_file()), None)
     return Need("CA certificates", path is not None, path or "nothing", "a bundle", "install ca-certificates")
 
 
-def _engine(where: str, info: Mapping[str, Any] | None, trouble: str) -> Need:
+def _engine_need(where: str, info: Mapping[str, Any] | None, trouble: str) -> Need:
     at = where or SOCKET
-    wanted = ">= " + ".".join(map(str, ENGINE))
+    wanted = ">= " + ".".join(map(str, MIN_ENGINE))
     if info is None:
         remedy = f"start the engine at {at}, or unset what points to it (DOCKER_HOST, DOCKER_CONTEXT, docker context)"
         if not where:
@@ -128,14 +128,14 @@ def _engine(where: str, info: Mapping[str, Any] | None, trouble: str) -> Need:
     found = str(info.get("ServerVersion", ""))
     return Need(
         "engine",
-        version_numbers(found) >= ENGINE,
+        version_numbers(found) >= MIN_ENGINE,
         f"{found} at {at}",
         wanted,
         "upgrade the engine; it was not made by Tandem",
     )
 
 
-def _image_store(info: Mapping[str, Any] | None) -> Need:
+def _image_store_need(info: Mapping[str, Any] | None) -> Need:
     # A docker-container builder beside a classic store will not do: that store does not know manifests' digests.
     wanted = "containerd's"
     remedy = (
@@ -150,12 +150,12 @@ def _image_store(info: Mapping[str, Any] | None) -> Need:
     return Need("image store", False, f"{info.get('Driver')} (classic)", wanted, remedy)
 
 
-def _buildx() -> Need:
-    wanted = ">= " + ".".join(map(str, BUILDX))
+def _buildx_need() -> Need:
+    wanted = ">= " + ".".join(map(str, MIN_BUILDX))
     path = buildx_plugin()
     found = _buildx_version(path) if path else ""
     text = f"{found or 'no version'} at {path}" if path else "nothing"
-    return Need("buildx", version_numbers(found) >= BUILDX, text, wanted, "install docker-buildx")
+    return Need("buildx", version_numbers(found) >= MIN_BUILDX, text, wanted, "install docker-buildx")
 
 
 def _buildx_version(path: Path) -> str:
@@ -176,10 +176,10 @@ def _buildx_version(path: Path) -> str:
     return found
 
 
-def _emulation(platform: str) -> Need:
+def _emulation_need(platform: str) -> Need:
     name, wanted = f"emulation of {platform}", "registered with flag F"
     interpreter, flags = registered_emulator(platform)
     # F: the kernel keeps the interpreter open, so that containers need none of their own.
     ok = "F" in flags
-    found = f"{interpreter} ({flags})" if interpreter else "nothing" if BINFMT.is_dir() else "no binfmt_misc"
+    found = f"{interpreter} ({flags})" if interpreter else "nothing" if BINFMT_FOLDER.is_dir() else "no binfmt_misc"
     return Need(name, ok, found, wanted, "install qemu-user and qemu-user-binfmt, and register it")

@@ -20,12 +20,12 @@ from pipeline.core.errors import HostError, TandemError
 from pipeline.core.locks import locked_folder
 from pipeline.core.log import Log, step
 
-LOCK = Path("lockfiles/tooling.txt")
+LOCK_FILE = Path("lockfiles/tooling.txt")
 # No file of settings: those of this machine that say where packages come from are handed over by name.
 PIP_ENV = {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INPUT": "1"}
-WIDEST = 160  # characters of a sign of life
-BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
-PIP = """\
+MAX_SIGN_CHARS = 160  # characters of a sign of life
+CA_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
+PIP_SCRIPT = """\
 import sys
 
 sys.path.insert(0, {wheel!r})
@@ -39,7 +39,7 @@ sys.exit(main())
 # Stands in for doit's own script: that one finds neither dodo.py nor pyproject.toml from a sub-folder, and would
 # take the package of this checkout for a copy's. `python` lies beside it, so no path needs quoting. It hears as little
 # of the caller's settings of Python as doitw does.
-DOIT = """\
+DOIT_SCRIPT = """\
 #!/bin/sh
 ''':'
 unset PYTHONHOME PYTHONPATH PYTHONSAFEPATH PYTHONSTARTUP PYTHONOPTIMIZE PYTHONPYCACHEPREFIX PYTHONDONTWRITEBYTECODE
@@ -115,7 +115,7 @@ class Printer:
             with self._lock:
                 now = time.monotonic()
                 if now - self._spoken >= self._every:
-                    at = self._newest.removesuffix(" …")[:WIDEST] or "at work"
+                    at = self._newest.removesuffix(" …")[:MAX_SIGN_CHARS] or "at work"
                     self._print(f"{at} … {now - self._began:.0f} s")
 
     def _print(self, text: str) -> None:
@@ -123,7 +123,7 @@ class Printer:
         print(text, file=sys.stderr, flush=True)
 
 
-class Names:
+class InstallerLog:
     """Passes on which package an installer is at, and keeps the rest for the error message."""
 
     def __init__(self, log: Log) -> None:
@@ -149,14 +149,14 @@ def is_ready(root: Path) -> bool:
         return (
             os.access(root / ".venv/bin/python", os.X_OK)
             and (stamps / "root").read_text() == f"{root}\n"
-            and (stamps / "tooling.txt").read_bytes() == (root / LOCK).read_bytes()
+            and (stamps / "tooling.txt").read_bytes() == (root / LOCK_FILE).read_bytes()
             and (stamps / "venv.py").read_bytes() == Path(__file__).read_bytes()
         )
     except OSError:
         return False
 
 
-def make(root: Path, log: Log) -> None:
+def make_venv(root: Path, log: Log) -> None:
     """Make .venv anew unless it is ready; a second caller waits for the first.
 
     Raises HostError if this machine's Python cannot make one, TandemError if the packages cannot be had.
@@ -178,29 +178,29 @@ def _build(root: Path, log: Log) -> None:
     # The name with the version in it: when the system moves to another Python, the link breaks and .venv is made anew.
     python = os.path.realpath(sys.executable)
     with tempfile.TemporaryDirectory() as scratch:
-        procs.run([python, "-m", "venv", *_without_pip(), str(venv)], log=Names(log))
+        procs.run([python, "-m", "venv", *_without_pip(), str(venv)], log=InstallerLog(log))
         options = ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--disable-pip-version-check"]
         options += ["--no-compile"]
         pip = _pip(venv, Path(scratch), log)
         env = {**_settings(pip), **PIP_ENV}
-        argv = [*pip, "install", *options, "-r", str(root / LOCK)]
-        procs.run(argv, log=Names(log), inherit=procs.NETWORK, env=env)
+        argv = [*pip, "install", *options, "-r", str(root / LOCK_FILE)]
+        procs.run(argv, log=InstallerLog(log), inherit=procs.NETWORK, env=env)
     (site,) = venv.glob("lib/python3.*/site-packages")
     # A caller that forbids Python to write bytecode would compile all of it at every start.
     with suppress(procs.ProgramError):  # some files are no Python, and are never imported
         sources = [str(site), str(root / "pipeline"), str(root / "dodo.py")]
-        procs.run([str(venv / "bin/python"), "-m", "compileall", "-qq", "-j", "0", *sources], log=Names(log))
-    (site / "tandem.pth").write_text(importable(root))
-    (venv / "bin/doit").write_text(DOIT)
+        procs.run([str(venv / "bin/python"), "-m", "compileall", "-qq", "-j", "0", *sources], log=InstallerLog(log))
+    (site / "tandem.pth").write_text(pth_line(root))
+    (venv / "bin/doit").write_text(DOIT_SCRIPT)
     stamps = venv / "tandem"
     stamps.mkdir()
-    shutil.copyfile(root / LOCK, stamps / "tooling.txt")
+    shutil.copyfile(root / LOCK_FILE, stamps / "tooling.txt")
     shutil.copyfile(__file__, stamps / "venv.py")
     os.sync()
     (stamps / "root").write_text(f"{root}\n")  # last: without it all of the above is made again
 
 
-def importable(root: Path) -> str:
+def pth_line(root: Path) -> str:
     """The .pth that puts the checkout on Python's path: in ASCII, since Python ends where its locale cannot read it."""
     return f"import os, sys; sys.path.append(os.fsdecode({os.fsencode(root)!r}))\n"
 
@@ -239,7 +239,7 @@ def _debians_pip(scratch: Path, log: Log) -> Path:
     """
     if not shutil.which("apt-get"):
         raise HostError("this Python has neither ensurepip nor pip", hint="install its venv module or pip")
-    bundle = Path(os.environ.get("SSL_CERT_FILE") or BUNDLE)
+    bundle = Path(os.environ.get("SSL_CERT_FILE") or CA_BUNDLE)
     packages = ["python3-pip-whl"] if bundle.exists() else ["python3-pip-whl", "ca-certificates"]
     try:
         _fetch(packages, scratch, log)
@@ -254,7 +254,7 @@ def _debians_pip(scratch: Path, log: Log) -> Path:
         authorities = sorted(scratch.glob("usr/share/ca-certificates/mozilla/*.crt"))
         bundle.write_bytes(b"\n".join(path.read_bytes() for path in authorities))
     program = scratch / "run-pip"  # no name that Python could import
-    program.write_text(PIP.format(wheel=str(wheel), bundle=str(bundle)))
+    program.write_text(PIP_SCRIPT.format(wheel=str(wheel), bundle=str(bundle)))
     return program
 
 
@@ -275,7 +275,7 @@ def _fetch(packages: Sequence[str], scratch: Path, log: Log) -> None:
         procs.run(["dpkg-deb", "-x", str(deb), str(scratch)], log=log)
 
 
-def ended(act: Callable[[Log], None]) -> int:
+def run_setup(act: Callable[[Log], None]) -> int:
     """The exit code of a piece of set-up, whose failures are worded here: there is no doit yet."""
     printer = Printer()
     try:
@@ -292,7 +292,7 @@ def ended(act: Callable[[Log], None]) -> int:
 
 def main() -> int:
     """Make the tooling of the checkout that this module lies in; returns the exit code."""
-    return ended(lambda log: make(Path(__file__).resolve().parents[2], log))
+    return run_setup(lambda log: make_venv(Path(__file__).resolve().parents[2], log))
 
 
 if __name__ == "__main__":

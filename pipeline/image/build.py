@@ -64,7 +64,7 @@ def _build_context(
     name: str, locked: Lock, context: Path, tag: str, log: Log, *, cache: bool, recompress: bool
 ) -> Built:
     with step(log, f"building {tag}"):
-        digest = buildkit.build(
+        digest = buildkit.build_image(
             context,
             platform=locked.platform,
             epoch=locked.epoch,
@@ -79,7 +79,7 @@ def _build_context(
 
 def find_built(digest: str, tag: str, platform: str) -> Built:
     """Returns what the engine's store has for a digest. Raises TandemError unless it is the image that was built."""
-    inspected = engine.image("local", digest)
+    inspected = engine.find_image("local", digest)
     if inspected is None or inspected["Id"] != digest:
         raise TandemError(
             f"{tag}: buildx made {digest}, but the image store does not have it",

@@ -54,7 +54,7 @@ def make(locked: Sequence[Deb], scratch: Path, log: Log) -> str:
     Raises HostError where nothing is locked for this machine, TandemError for a package that cannot be had.
     """
     name = tag(locked)
-    if engine.image("local", name) is not None:
+    if engine.find_image("local", name) is not None:
         return name
     mine = _mine(locked)
     files = debs.fetch(mine, LAB.suite, log, image=LAB.name, title="packages of the lab")
@@ -62,7 +62,7 @@ def make(locked: Sequence[Deb], scratch: Path, log: Log) -> str:
         _root(mine, files, scratch / "root.tar", log)
     with step(log, f"{name} into the engine's store"):
         _hand_over(scratch / "root.tar", name, log)
-    if engine.image("local", name) is None:
+    if engine.find_image("local", name) is None:
         raise TandemError(f"the engine has no image {name} after its import")
     return name
 

@@ -61,7 +61,7 @@ def machines(lab: str) -> list[Seen]:
 
 def _listed(lab: str) -> list[Any]:
     filters = quote(json.dumps({"label": [f"{LABEL}={KIND}", f"{ID}={lab}"]}))
-    found: list[Any] = engine.look("local", f"/containers/json?all=1&filters={filters}") or []
+    found: list[Any] = engine.get("local", f"/containers/json?all=1&filters={filters}") or []
     return found
 
 
@@ -92,7 +92,7 @@ def start(client: "DockerClient", lab: str, name: str, plan: Plan, key: str, hos
     labels = {LABEL: KIND, ID: lab}
     gateway = _gateway(client.networks.get(called(lab)).attrs)
     client.volumes.create(called(lab, name), labels=labels)
-    memory = int(engine.look("local", "/info")["MemTotal"])
+    memory = int(engine.get("local", "/info")["MemTotal"])
     machine = client.containers.create(
         plan.image,
         name=called(lab, name),
@@ -171,7 +171,7 @@ def remove(client: "DockerClient", lab: str) -> list[str]:
         try:
             match kind:
                 case "container":
-                    engine.remove(found)
+                    engine.remove_container(found)
                 case "volume":
                     found.remove(force=True)
                 case _:

@@ -61,7 +61,7 @@ def start_registry(address: str, locked: Sequence[Deb], scratch: Path, log: Log)
     A registry that answers there already is used as it is, whoever started it. Raises TandemError.
     """
     name = container_name(address)
-    if api.is_up(address) and engine.container("local", name) is None:
+    if api.is_up(address) and engine.find_container("local", name) is None:
         log.line(f"a registry that is not ours answers at {address}; it is used as it is")
         return LocalRegistry("", "")
     if not is_loopback(address):
@@ -84,7 +84,7 @@ def _build_image(locked: Sequence[Deb], scratch: Path, log: Log) -> str:
     packages = REGISTRY.of_this_machine(locked, hint="set serve: false, and run a registry yourself")
     content = "\n".join([*(deb.sha256 for deb in packages), CONFIG, DOCKERFILE])
     tag = f"tandem/registry:{hashlib.sha256(content.encode()).hexdigest()[:12]}"
-    description = engine.image("local", tag)
+    description = engine.find_image("local", tag)
     if description is None:
         files = debs.fetch(packages, REGISTRY.suite, log, image=REGISTRY.name, title="packages of the registry")
         _write_context([files[deb.sha256] for deb in packages], scratch)
@@ -93,7 +93,7 @@ def _build_image(locked: Sequence[Deb], scratch: Path, log: Log) -> str:
         options += ["--provenance=false", "--output", "type=docker", "--build-arg", "SOURCE_DATE_EPOCH=0"]
         argv = ["docker", "buildx", "build", *options, str(scratch)]
         procs.run(argv, log=log, inherit=procs.DOCKER, within=BUILD_TIMEOUT_S)
-        description = engine.image("local", tag)
+        description = engine.find_image("local", tag)
     if description is None:
         raise TandemError(f"the engine has no image {tag} after its build")
     return str(description["Id"])
@@ -143,7 +143,7 @@ def _start_container(name: str, image: str, address: str, log: Log) -> None:
             )
         except APIError as error:
             for container in _containers(client, name):
-                engine.remove(container)
+                engine.remove_container(container)
             raise TandemError(
                 f"the registry cannot be started at {address}: {error.explanation}",
                 hint="does another program use the port? choose another registry.address in pipeline.yaml",
@@ -160,7 +160,7 @@ def _is_running(client: "DockerClient", name: str, image: str, listen_ip: str, p
             return True
         reason = f"{name} is {container.status}, or has another image or address"
         log.line(f"{reason}: the container is replaced, and its volume stays")
-        engine.remove(container)
+        engine.remove_container(container)
     return False
 
 

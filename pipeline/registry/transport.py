@@ -135,7 +135,7 @@ def _is_insecure(address: str) -> bool:
     from socket import getaddrinfo
 
     try:
-        config = (engine.look("local", "/info") or {}).get("RegistryConfig") or {}
+        config = (engine.get("local", "/info") or {}).get("RegistryConfig") or {}
     except TandemError:
         return False  # without an engine, nothing is pushed there either
     entry = (config.get("IndexConfigs") or {}).get(address)

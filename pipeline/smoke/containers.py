@@ -13,7 +13,7 @@ from uuid import uuid4
 from pipeline.core import owners, procs, tar
 from pipeline.core.errors import Cancelled, TandemError
 from pipeline.host import engine
-from pipeline.host.containers import OWNER
+from pipeline.host.containers import OWNER_LABEL
 from pipeline.host.engine import LABEL
 from pipeline.smoke.verdict import emulator_crashed
 
@@ -175,7 +175,7 @@ class ContainerFactory:
         self._client = client
         self._reference = reference
         self._platform = platform
-        self._labels = {LABEL: SMOKE_LABEL, OWNER: owners.current_owner()}
+        self._labels = {LABEL: SMOKE_LABEL, OWNER_LABEL: owners.current_owner()}
         self._run = uuid4().hex[:8]
         self.emulated = emulated
 
@@ -228,7 +228,7 @@ class ContainerFactory:
                     raise ContainerError(f"a container of the image does not start: {error.explanation}") from error
                 yield ProbeContainer(container, emulated=self.emulated)
             finally:
-                engine.remove(container)
+                engine.remove_container(container)
 
     def _create(
         self, role: str, network: str, env: Mapping[str, str], command: Sequence[str], *, entrypoint: bool

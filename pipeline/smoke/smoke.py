@@ -18,7 +18,7 @@ from pipeline.core.log import Log
 from pipeline.core.names import normalised_name
 from pipeline.core.waiting import wait_until
 from pipeline.host import engine
-from pipeline.host.containers import sweep
+from pipeline.host.containers import remove_abandoned
 from pipeline.image import own_files
 from pipeline.smoke import architectures, consistency, imports, launcher, model_config, ray, versions
 from pipeline.smoke.check import Check, Expectations, Experiment
@@ -64,7 +64,7 @@ def smoke(
     overlay = folder / image.files if image.files else None
     expected = Expectations(image, locked, own, frozenset(inherited), overlay)
     with engine.session(error=HostError) as client:
-        for name in sweep(client, SMOKE_LABEL):
+        for name in remove_abandoned(client, SMOKE_LABEL):
             log.line(f"removed {name}, which a killed run left behind")
         verdicts = _judge_all(_factory(client, reference), checks, expected, files, _SharedLog(log))
     subject = {"image": image_name, "reference": reference, "platform": image.platform}

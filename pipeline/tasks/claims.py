@@ -72,7 +72,7 @@ def _guarded(check: Callable[[Claim], str | None]) -> Callable[[Claim], str | No
 
 def _image(claim: Claim) -> str | None:
     digest = str(claim.what["digest"])
-    found = engine.image(str(claim.what["endpoint"]), digest)
+    found = engine.find_image(str(claim.what["endpoint"]), digest)
     if found is None or found["Id"] != digest:
         return f"the engine's store has no image {digest}"
     return None
@@ -96,7 +96,7 @@ def _registry(claim: Claim) -> str | None:
 
 def _container(claim: Claim) -> str | None:
     name = str(claim.what["name"])
-    found = engine.container(str(claim.what["endpoint"]), name)
+    found = engine.find_container(str(claim.what["endpoint"]), name)
     if found is None:
         return f"there is no container {name}"
     if not found["State"]["Running"]:

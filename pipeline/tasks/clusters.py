@@ -172,7 +172,7 @@ def _deploy(config: Config, name: str, cluster: Cluster) -> Task:
         from pipeline.registry.push import Pushed
 
         for node in cluster.nodes:
-            engine.address(node.endpoint)  # refused now, and not after all else was done
+            engine.api_address(node.endpoint)  # refused now, and not after all else was done
         pushed = from_outputs(run.upstream[push], Pushed)
         target = _target(config, name, str(pushed), run)
         wanted = msgspec.convert(run.upstream[reference]["answer"], Completion) if tiny else None

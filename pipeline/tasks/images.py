@@ -198,7 +198,7 @@ def _build(config: Config, name: str, image: Image, *files: str) -> Task:
         built = build.build(name, image, lockfile.read(name, config.root), parts, new, run.scratch, run.log)
         # Named after its bytes, not its inputs: what is built again to the same bytes is the same result.
         tag = f"tandem/{name}:{built.digest.removeprefix('sha256:')[:12]}"
-        engine.rename(built.digest, new, tag)
+        engine.rename_image(built.digest, new, tag)
         return to_outputs(replace(built, tag=tag))
 
     return Task(

@@ -73,7 +73,7 @@ def _emulator(platform: str, made: Graph) -> str:
 
 def _engine() -> str:
     """The engine brings BuildKit along, whose own version string says nothing (Debian's build: v0.0.0+unknown)."""
-    found = engine.look("local", "/version")
+    found = engine.get("local", "/version")
     if found is None:
         raise HostError("the Docker engine does not say its version", hint="./doitw host")
     return f"{found['Version']} {found['Os']}/{found['Arch']}"

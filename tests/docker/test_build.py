@@ -53,7 +53,7 @@ SITE = f"usr/local/lib/python{HOST}/dist-packages"
 def tag() -> Iterator[str]:
     name = f"tandem-test/build:{uuid4().hex[:8]}"
     yield name
-    while engine.image("local", name) is not None:
+    while engine.find_image("local", name) is not None:
         engine.client().images.remove(name, force=True)
 
 
@@ -102,7 +102,7 @@ def content(tag: str, tmp_path: Path) -> dict[str, tarfile.TarInfo]:
 
 def test_the_digest_is_in_the_store_and_the_image_says_what_it_should(parts: Parts, tag: str, tmp_path: Path) -> None:
     made = built(parts, tag, tmp_path)
-    found = engine.image("local", tag)
+    found = engine.find_image("local", tag)
     assert found["Id"] == made.digest
     assert tuple(found["RootFS"]["Layers"]) == made.diff_ids
     assert (found["Os"], found["Architecture"], found["Created"]) == ("linux", "arm64", "2023-11-14T22:13:20Z")
@@ -118,7 +118,7 @@ def test_the_engine_s_own_builder_builds_whichever_is_in_use(
     monkeypatch.setenv("BUILDX_CONFIG", str(tmp_path / "buildx"))
     procs.capture(["docker", "buildx", "create", "--driver", "docker-container", "--use"], inherit=procs.DOCKER)
     made = built(parts, tag, tmp_path)
-    assert engine.image("local", tag)["Id"] == made.digest
+    assert engine.find_image("local", tag)["Id"] == made.digest
 
 
 def test_files_are_roots_with_the_modes_and_times_of_the_archives(parts: Parts, tag: str, tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_what_buildkit_refuses_is_one_message_and_leaves_no_image(parts: Parts, 
     with pytest.raises(TandemError, match=r"BuildKit says: .*nowhere\.tar") as caught:
         built(parts, tag, tmp_path)
     assert "Traceback" not in str(caught.value)
-    assert engine.image("local", tag) is None
+    assert engine.find_image("local", tag) is None
 
 
 def slow(tmp_path: Path) -> Path:
@@ -178,7 +178,7 @@ def slow(tmp_path: Path) -> Path:
 
 
 def build_slowly(context: Path, tag: str, within: float) -> str:
-    return buildkit.build(
+    return buildkit.build_image(
         context, platform="linux/arm64", epoch=EPOCH, labels={}, tag=tag, log=NullLog(), cache=False, within=within
     )
 
@@ -187,7 +187,7 @@ def test_a_build_that_takes_too_long_is_ended(tag: str, tmp_path: Path) -> None:
     with pytest.raises(TandemError, match=r"BuildKit did not end within 0\.5 s"):
         build_slowly(slow(tmp_path), tag, 0.5)
     assert gone(tmp_path / "slow" / "running")
-    assert engine.image("local", tag) is None
+    assert engine.find_image("local", tag) is None
 
 
 def test_a_build_that_is_interrupted_ends_with_it(tag: str, tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ def image() -> Iterator[str]:
         _program(tar, "etc/passwd", "root:x:0:0:root:/root:/bin/sh\n", 0o644)
     client = engine.client()
     client.api.import_image_from_data(raw.getvalue(), repository=TAG.partition(":")[0], tag=TAG.partition(":")[2])
-    digest = str(engine.image("local", TAG)["Id"])
+    digest = str(engine.find_image("local", TAG)["Id"])
     yield f"{TAG.partition(':')[0]}@{digest}"
     client.images.remove(TAG, force=True)
 
@@ -157,7 +157,7 @@ def target(image: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterat
         serve=Serve(port=free_port(), within=60, env={"PYTHONPATH": "/opt/fake"}),
     )
     name = f"test-{re.sub('[^a-z]+', '-', request.node.name)[5:35].strip('-')}"
-    platform = "linux/" + platforms.architecture_of(engine.look("local", "/info")["Architecture"])
+    platform = "linux/" + platforms.architecture_of(engine.get("local", "/info")["Architecture"])
     yield DeployTarget(name=name, cluster=cluster, image=image, platform=platform, model=tmp_path / "model")
     remove_cluster(engine.client(), name)
     procs.resume()
@@ -185,7 +185,7 @@ def _left(name: str) -> list[str]:
 
 
 def _ids(target: DeployTarget) -> list[str]:
-    return [engine.container("local", plan.container)["Id"] for plan in deploy.plan_target(target)]
+    return [engine.find_container("local", plan.container)["Id"] for plan in deploy.plan_target(target)]
 
 
 def test_a_cluster_comes_up_answers_and_is_left_alone_the_second_time(target: DeployTarget, tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_a_cluster_comes_up_answers_and_is_left_alone_the_second_time(target: De
     assert deployed.endpoint == f"http://127.0.0.1:{target.cluster.serve.port}/v1"
     assert any("worker: rank 1 of 2" in line for line in log.lines)
     for plan in deploy.plan_target(target):
-        assert engine.container("local", plan.container)["HostConfig"]["CpuShares"] == LOWEST_CPU_SHARES
+        assert engine.find_container("local", plan.container)["HostConfig"]["CpuShares"] == LOWEST_CPU_SHARES
     before = _ids(target)
     again = NullLog()
     assert deploy.deploy(target, REFERENCE, tmp_path / "logs", again) == deployed
@@ -215,7 +215,7 @@ def test_the_service_listens_on_loopback_only_and_the_token_is_nowhere_to_be_rea
 ) -> None:
     log = NullLog()
     deployed = deploy.deploy(target, REFERENCE, tmp_path / "logs", log)
-    head = engine.container("local", deployed.nodes[0].container)
+    head = engine.find_container("local", deployed.nodes[0].container)
     bindings = [b for bindings in head["NetworkSettings"]["Ports"].values() for b in bindings or []]
     assert {binding["HostIp"] for binding in bindings} == {"127.0.0.1"}
     plans = deploy.plan_target(target)

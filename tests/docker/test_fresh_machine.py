@@ -83,8 +83,8 @@ def root_filesystem(suite: str, folder: Path) -> Path:
         get = [*install.APT_GET, "-y", "install", "--no-install-recommends", "mmdebstrap"]
         procs.run(get, log=NullLog(), inherit=procs.NETWORK)
     folder.mkdir(exist_ok=True)
-    own = install.os_release()["VERSION_CODENAME"]
-    source = apt_suite.source(suite, own)
+    own = install.read_os_release()["VERSION_CODENAME"]
+    source = apt_suite.source_file(suite, own)
     (folder / source.path.name).write_text(source.text)
     tar = folder / "root.tar"
     options = [f"--aptopt={line}" for line in apt_settings()]

@@ -35,7 +35,7 @@ def image(*tags: str, text: str) -> str:
     client.api.import_image_from_data(layer.getvalue(), repository=repository, tag=tag)
     for other in tags[1:]:
         client.images.get(tags[0]).tag(*other.split(":"))
-    return str(engine.image("local", tags[0])["Id"])
+    return str(engine.find_image("local", tags[0])["Id"])
 
 
 @pytest.fixture
@@ -68,8 +68,8 @@ def test_an_image_that_only_records_that_go_mention_goes_and_one_that_stays_is_l
     assert list(found) == [f"{name}:old"]
     assert found[f"{name}:old"].bytes > 0
     found[f"{name}:old"].remove()
-    assert engine.image("local", f"{name}:old") is None
-    assert engine.image("local", new) is not None
+    assert engine.find_image("local", f"{name}:old") is None
+    assert engine.find_image("local", new) is not None
 
 
 def test_an_image_that_no_record_of_this_checkout_mentions_is_another_s(name: str) -> None:
@@ -89,7 +89,7 @@ def test_a_tag_that_was_given_to_another_image_meanwhile_stays(name: str) -> Non
     item = ours(name, kept(goes=[image(f"{name}:tag", text="first")]))[f"{name}:tag"]
     newer = image(f"{name}:tag", text="second")
     item.remove()
-    assert engine.image("local", f"{name}:tag")["Id"] == newer
+    assert engine.find_image("local", f"{name}:tag")["Id"] == newer
 
 
 def test_only_our_tags_are_taken_from_an_image_that_has_others(name: str) -> None:
@@ -97,8 +97,8 @@ def test_only_our_tags_are_taken_from_an_image_that_has_others(name: str) -> Non
     made = image(f"{name}:ours", other, text="shared")
     try:
         ours(name, kept(goes=[made]))[f"{name}:ours"].remove()
-        assert engine.image("local", f"{name}:ours") is None
-        assert engine.image("local", other) is not None
+        assert engine.find_image("local", f"{name}:ours") is None
+        assert engine.find_image("local", other) is not None
     finally:
         engine.client().images.remove(other, force=True)
 
@@ -129,8 +129,8 @@ def test_gc_of_one_checkout_leaves_the_images_of_another_alone(world: World) -> 
         world.ran("build")
         digests.append(world.digest)
     assert world.doit("gc", "--yes", "--keep", "1").code == 0
-    assert [engine.image("local", digest) is not None for digest in digests] == [False, False, True]
-    assert engine.image("local", other.digest) is not None
+    assert [engine.find_image("local", digest) is not None for digest in digests] == [False, False, True]
+    assert engine.find_image("local", other.digest) is not None
     assert other.ran("build") == []
     assert "nothing to remove" in other.doit("gc", "--yes").out
 
@@ -142,18 +142,18 @@ def test_gc_frees_an_image_that_was_pushed_and_pulled_by_digest(world: World, tm
         world.prune()
         assert world.ran("push") == ["restore build"]
         first = world.digest
-        assert any(name.startswith("127.") for name in engine.image("local", first)["RepoDigests"])
+        assert any(name.startswith("127.") for name in engine.find_image("local", first)["RepoDigests"])
         world.write("in.txt", "newer")
         world.ran("push")
         assert world.doit("gc", "--yes", "--keep", "1").code == 0
-        assert engine.image("local", first) is None
+        assert engine.find_image("local", first) is None
 
 
 def test_gc_removes_the_image_of_a_task_that_is_no_more(world: World) -> None:
     world.ran("build")
     (world.root / "artifacts/records/build-x").rename(world.root / "artifacts/records/build-y")
     assert world.doit("gc", "--yes").code == 0
-    assert engine.image("local", world.digest) is None
+    assert engine.find_image("local", world.digest) is None
 
 
 NODE = "unix:///var/run/docker.sock"
@@ -252,8 +252,8 @@ def test_gc_removes_images_from_a_node_and_says_so(shop: World) -> None:
     assert item.name.startswith(f"{NODE}: ")
     assert item.bytes > 10240
     assert remove_all([item], notes) == [item]
-    assert engine.image("local", old) is None
-    assert engine.image("local", new) is not None
+    assert engine.find_image("local", old) is None
+    assert engine.find_image("local", new) is not None
     # What is gone already is as good as removed.
     assert remove_all([item], notes) == [item]
 
@@ -289,7 +289,7 @@ def test_gc_goes_on_without_registry_and_nodes_and_says_each_once(world: World) 
     configure(world, silent, node=f"tcp://127.0.0.1:{free_port()}")
     said = answer(world, "--yes")
     assert IMAGES in {item["kind"] for item in said["items"] if item["removed"]}
-    assert engine.image("local", first) is None
+    assert engine.find_image("local", first) is None
     node, left = said["notes"]
     assert node.startswith("tcp://127.0.0.1:")
     assert "no Docker engine answers" in node

@@ -251,7 +251,7 @@ def root(tmp_path: Path) -> Iterator[Path]:
 
 def ids(root: Path) -> list[str]:
     """The containers of a lab, each another after it was made anew."""
-    return [engine.container("local", name)["Id"] for name in left(root)["containers"]]
+    return [engine.find_container("local", name)["Id"] for name in left(root)["containers"]]
 
 
 def test_up_leaves_a_lab_alone_that_is_up(root: Path) -> None:

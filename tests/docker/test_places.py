@@ -257,7 +257,7 @@ class Way:
 def test_an_engine_that_goes_away_under_the_logs_is_one_message_and_exit_code_4(
     checkout: Path, name: str, node: Node
 ) -> None:
-    address = engine.address("local")
+    address = engine.api_address("local")
     assert isinstance(address, str)
     way = Way(address)
     configure(checkout, name, endpoint=way.endpoint)

@@ -41,7 +41,7 @@ def image(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
     name = f"tandem-test-{request.node.originalname.replace('_', '-')}:1"
     options = ["--platform", PLATFORM, "--provenance=false", "--output", "type=docker", "--tag", name]
     procs.run(["docker", "buildx", "build", *options, str(tmp_path)], log=NullLog(), inherit=procs.DOCKER, within=120)
-    yield str(engine.image("local", name)["Id"])
+    yield str(engine.find_image("local", name)["Id"])
     client = engine.client()
     for tag in client.images.get(name).tags:
         client.images.remove(tag, force=True)
@@ -57,9 +57,9 @@ def test_what_is_pushed_is_there_under_digest_and_tag_and_is_not_pushed_again(ad
 
 
 def test_a_second_registry_call_finds_the_first_one(address: str, tmp_path: Path) -> None:
-    before = engine.container("local", local.container_name(address))["Id"]
+    before = engine.find_container("local", local.container_name(address))["Id"]
     local.start_registry(address, REGISTRY.read(Path(__file__).parents[2]), tmp_path, NullLog())
-    assert engine.container("local", local.container_name(address))["Id"] == before
+    assert engine.find_container("local", local.container_name(address))["Id"] == before
 
 
 def test_a_registry_at_another_address_of_the_same_port_is_made_anew_and_keeps_its_images(

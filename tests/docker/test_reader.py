@@ -71,7 +71,7 @@ def nothing_is_left(address: str) -> Iterator[None]:
     client = engine.client()
     yield
     stored.remove(client, NAME)
-    assert not stored.containers(client, f"{containers.OWNER}={current_owner()}")
+    assert not stored.containers(client, f"{containers.OWNER_LABEL}={current_owner()}")
 
 
 def make(folder: Path, name: str, platforms: str = PLATFORM, dockerfile: str = DOCKERFILE, push: bool = True) -> None:
@@ -82,7 +82,7 @@ def make(folder: Path, name: str, platforms: str = PLATFORM, dockerfile: str = D
     procs.run(["docker", "buildx", "build", *options, str(folder)], log=NullLog(), inherit=procs.DOCKER, within=120)
     if push:
         procs.run(["docker", "push", name], log=NullLog(), inherit=procs.DOCKER, within=120)
-        engine.client().images.remove(engine.image("local", name)["Id"], force=True)
+        engine.client().images.remove(engine.find_image("local", name)["Id"], force=True)
 
 
 def test_a_tag_becomes_a_digest_is_pulled_once_and_read(address: str, tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_an_image_that_only_this_engine_has_counts(tmp_path: Path) -> None:
     make(tmp_path, name, dockerfile="FROM scratch\nADD root.tar /\n", push=False)
     log = NullLog()
     digest = pull.resolve_digest(name, PLATFORM, log)
-    assert digest == engine.image("local", name)["Id"]
+    assert digest == engine.find_image("local", name)["Id"]
     assert "cannot be reached" in log.lines[0]
     assert log.lines[1] == f"{name} is taken as this engine has it: {digest}"
     pull.pull_image(name, digest, PLATFORM, NullLog())
@@ -148,7 +148,7 @@ def test_a_registry_that_hangs_is_said_so_and_what_the_engine_has_is_taken(
         name = f"127.0.0.1:{hangs.getsockname()[1]}/{NAME}:own"
         make(tmp_path, name, dockerfile="FROM scratch\nADD root.tar /\n", push=False)
         log = NullLog()
-        assert pull.resolve_digest(name, PLATFORM, log) == engine.image("local", name)["Id"]
+        assert pull.resolve_digest(name, PLATFORM, log) == engine.find_image("local", name)["Id"]
         assert "cannot be reached: timeout" in log.lines[0]
         with pytest.raises(pull.ImageUnavailable, match="cannot be reached: timeout"):
             pull.resolve_digest(name.replace(":own", ":other"), PLATFORM, NullLog())
@@ -296,11 +296,11 @@ def test_a_container_that_a_killed_reading_left_is_removed_by_the_next(tmp_path:
     name = f"127.0.0.1:{free_port()}/{NAME}:1"
     make(tmp_path, name, push=False)
     space, _, start = current_owner().split()
-    gone = {engine.LABEL: pull.CONTAINER_KIND, containers.OWNER: f"{space} 4194304 {start}"}
+    gone = {engine.LABEL: pull.CONTAINER_KIND, containers.OWNER_LABEL: f"{space} 4194304 {start}"}
     left = engine.client().containers.create(name, platform=PLATFORM, labels=gone)
     digest = pull.resolve_digest(name, PLATFORM, NullLog())
     pull.read_image(name, digest, PLATFORM, NullLog())
-    assert engine.container("local", str(left.id)) is None
+    assert engine.find_container("local", str(left.id)) is None
 
 
 def test_an_image_that_the_engine_has_not_got_is_not_read(address: str) -> None:

@@ -17,7 +17,7 @@ from pipeline.core.errors import ConfigError, TandemError
 from pipeline.core.log import NullLog
 from pipeline.core.owners import current_owner
 from pipeline.core.procs import ProgramError
-from pipeline.host.containers import OWNER, sweep
+from pipeline.host.containers import OWNER_LABEL, remove_abandoned
 from pipeline.smoke.containers import SMOKE_LABEL, ContainerFactory
 from pipeline.smoke.report import SmokeError
 from pipeline.smoke.smoke import smoke
@@ -86,7 +86,7 @@ def failed(reference: str, image: DebianImage, folder: Path) -> dict[str, Any]:
 
 
 def left(client: DockerClient, whose: str = "") -> list[str]:
-    ours = f"{OWNER}={whose or current_owner()}"
+    ours = f"{OWNER_LABEL}={whose or current_owner()}"
     containers = [str(found.name) for found in stored.containers(client, ours)]
     return [*containers, *(str(found.name) for found in client.networks.list(filters={"label": ours}))]
 
@@ -166,7 +166,7 @@ class Removing(NullLog):
     def line(self, text: str) -> None:
         super().line(text)
         if text.startswith(self.words):
-            for found in stored.containers(self.client, f"{OWNER}={current_owner()}"):
+            for found in stored.containers(self.client, f"{OWNER_LABEL}={current_owner()}"):
                 if f"-{self.role}-" in str(found.name):
                     found.remove(force=True, v=True)
 
@@ -277,9 +277,9 @@ def test_a_container_that_has_ended_has_no_processes(client: DockerClient, good:
 KILLED = """
 import os, signal, sys
 from pipeline.host import engine
-from pipeline.core.owners import owner
+from pipeline.core.owners import current_owner
 from pipeline.smoke.containers import ContainerFactory
-print(owner(), flush=True)
+print(current_owner(), flush=True)
 factory = ContainerFactory(engine.client(), sys.argv[1], sys.argv[2], emulated=False)
 with factory.network() as network, factory.start("killed", network=network):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -298,7 +298,7 @@ def test_what_a_killed_run_left_is_swept_and_what_a_living_one_uses_is_not(clien
             )
         dead = killed.value.output.strip()
         assert killed.value.status == -signal.SIGKILL
-        sweep(client, SMOKE_LABEL)
+        remove_abandoned(client, SMOKE_LABEL)
         assert left(client, dead) == []
         container.container.reload()
         assert container.container.status == "running"

@@ -56,7 +56,7 @@ def test_a_pruned_image_that_was_pushed_is_pulled_and_nothing_else_runs(world: W
     world.prune()
     assert world.ran("deploy") == ["restore build"]
     assert world.outcomes()["build:x"] == "restored"
-    assert engine.image("local", world.digest) is not None
+    assert engine.find_image("local", world.digest) is not None
     assert world.ran("deploy") == []
 
 

@@ -64,7 +64,7 @@ def build(run: Run) -> Outputs:
     archive, digest = image(text)
     tag = f"{REPOSITORY}:{digest.removeprefix('sha256:')[:12]}"
     engine.client().images.load(archive)
-    engine.rename(digest, f"{REPOSITORY}:loaded", tag)
+    engine.rename_image(digest, f"{REPOSITORY}:loaded", tag)
     return {"digest": digest, "tag": tag}
 
 

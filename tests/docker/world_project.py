@@ -62,7 +62,7 @@ class World(Project):
     def prune(self) -> None:
         """Take the image out of the engine's store, under all its names."""
         engine.client().images.remove(self.digest, force=True)
-        assert engine.image("local", self.digest) is None
+        assert engine.find_image("local", self.digest) is None
 
 
 @contextmanager

@@ -142,7 +142,7 @@ def test_what_the_image_did_before_is_kept_as_a_program(combined: Project) -> No
         assert b"exec /app/entrypoint.sh" in b"".join(chunks)
     finally:
         container.remove(force=True, v=True)
-    assert not engine.image("local", made)["Config"].get("Entrypoint")
+    assert not engine.find_image("local", made)["Config"].get("Entrypoint")
 
 
 def test_a_second_deploy_only_looks(combined: Project) -> None:

@@ -32,17 +32,17 @@ def test_the_nodes_run_the_very_digest_that_was_built_smoked_and_pushed(deployed
     assert deployed.record("smoke:cpu")["digest"] == digest
     assert api.find_digest(deployed.registry, "tandem/cpu", digest) == digest
     for node in deployed.record(f"deploy:{CLUSTER}")["nodes"]:
-        assert engine.container("local", node["container"])["Image"] == digest
+        assert engine.find_container("local", node["container"])["Image"] == digest
 
 
 def test_the_image_is_of_the_target_s_architecture(deployed: Project) -> None:
-    found = engine.image("local", deployed.record("build:cpu")["digest"])
+    found = engine.find_image("local", deployed.record("build:cpu")["digest"])
     assert (found["Os"], found["Architecture"]) == ("linux", "arm64")
 
 
 def test_ranks_sleep_while_they_wait_where_an_emulator_runs_them(deployed: Project) -> None:
     script = "for p in /proc/[0-9]*; do grep -sq emulation/patience.so $p/maps && cat $p/comm; done; true"
-    emulated = engine.look("local", "/info")["Architecture"] != "aarch64"
+    emulated = engine.get("local", "/info")["Architecture"] != "aarch64"
     for node in deployed.record(f"deploy:{CLUSTER}")["nodes"]:
         container = engine.client().containers.get(node["container"])
         loaded = container.exec_run(["bash", "-c", script]).output

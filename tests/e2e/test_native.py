@@ -92,10 +92,10 @@ def test_a_pruned_base_is_pulled_again_when_it_is_needed(built: Project) -> None
     base = lockfile.read_kind(CombinedLock, NAME, built.root).base
     # By its digest: under all names, the build's own too.
     engine.client().images.remove(base.rpartition("@")[2], force=True)
-    assert engine.image("local", base.rpartition("@")[2]) is None
+    assert engine.find_image("local", base.rpartition("@")[2]) is None
     assert built.doit("forget", f"wheels:{NAME}").returncode == 0
     assert built.doit(f"wheels:{NAME}").returncode == 0
-    assert engine.image("local", base) is not None
+    assert engine.find_image("local", base) is not None
 
 
 def test_a_base_that_only_this_engine_has_can_be_built_on(built: Project) -> None:

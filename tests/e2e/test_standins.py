@@ -90,10 +90,10 @@ def test_vllm_node_has_the_launcher_s_script_and_no_entrypoint(vllm_node: str) -
     answer = ran(vllm_node, "-c", "pwd; ./run-cluster-node.sh --role nonsense", entrypoint="bash")
     assert answer.stdout == "/workspace/vllm\n"
     assert "run-cluster-node.sh" in answer.stderr
-    assert not engine.image("local", vllm_node)["Config"]["Entrypoint"]
+    assert not engine.find_image("local", vllm_node)["Config"]["Entrypoint"]
 
 
 def test_both_share_their_base(hellohal: str, vllm_node: str) -> None:
-    one, other = (engine.image("local", image)["RootFS"]["Layers"] for image in (hellohal, vllm_node))
+    one, other = (engine.find_image("local", image)["RootFS"]["Layers"] for image in (hellohal, vllm_node))
     assert one[0] == other[0]
     assert len(set(one) & set(other)) > 5

@@ -107,7 +107,7 @@ def test_of_the_lab_commands_only_up_needs_an_engine(checkout: Path, words: tupl
 def looking(tmp_path: Path) -> Looking:
     """A project with the script that stands for doit's own."""
     project = Looking(tmp_path / "toy")
-    project.write("bin/doit", venv.DOIT)
+    project.write("bin/doit", venv.DOIT_SCRIPT)
     return project
 
 

@@ -160,7 +160,7 @@ def test_the_tooling_is_made_whole_and_compiled_in_a_hostile_environment(
     for name in ("dodo.py", "pipeline/x.py"):
         (root / name).write_text("x = 1\n")
     wheel = demo(tmp_path)
-    (root / venv.LOCK).write_text(f"demo==1.0 --hash={wheel.hashes[0]}\n")
+    (root / venv.LOCK_FILE).write_text(f"demo==1.0 --hash={wheel.hashes[0]}\n")
     for name in [name for name in os.environ if name.startswith("PIP_")]:
         monkeypatch.delenv(name)
     (root / "pip.conf").write_text(
@@ -168,7 +168,7 @@ def test_the_tooling_is_made_whole_and_compiled_in_a_hostile_environment(
     )
     with hostility(root, monkeypatch):
         monkeypatch.setenv("PIP_CONFIG_FILE", str(root / "pip.conf"))
-        venv.make(root, NullLog())
+        venv.make_venv(root, NullLog())
     assert venv.is_ready(root)
     (site,) = root.glob(".venv/lib/python3.*/site-packages")
     for folder in (site / "demo", root / "pipeline", root):
@@ -243,7 +243,7 @@ def test_docker_by_python_on_whales_hears_the_same(tmp_path: Path, monkeypatch: 
 def test_what_doitw_starts_hears_none_of_the_callers_settings_of_python(tmp_path: Path) -> None:
     folder = tmp_path / "bin"
     folder.mkdir()
-    (folder / "doit").write_text(venv.DOIT)
+    (folder / "doit").write_text(venv.DOIT_SCRIPT)
     (folder / "doit").chmod(0o755)
     (folder / "python").write_text("#!/bin/sh\nenv\n")
     (folder / "python").chmod(0o755)
@@ -253,6 +253,6 @@ def test_what_doitw_starts_hears_none_of_the_callers_settings_of_python(tmp_path
     assert heard["PYTHONUTF8"] == "1"
     assert not heard.keys() & {"PYTHONPATH", "PYTHONHOME", "PYTHONOPTIMIZE", "PYTHONDONTWRITEBYTECODE"}
     text = (REPOSITORY / "doitw").read_text()
-    assert [line for line in venv.DOIT.splitlines() if line.startswith("unset")] == [
+    assert [line for line in venv.DOIT_SCRIPT.splitlines() if line.startswith("unset")] == [
         line for line in text.splitlines() if line.startswith("unset")
     ]

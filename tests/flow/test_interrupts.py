@@ -21,8 +21,8 @@ from pipeline.graph.graph import Graph
 from pipeline.graph.run import schedule
 from pipeline.graph.run.output import PlainScreen, TaskLog
 from pipeline.graph.run.runner import Runner
-from pipeline.host import buildkit, install, needs
-from pipeline.host.venv import DOIT
+from pipeline.host import buildkit, endpoint, install
+from pipeline.host.venv import DOIT_SCRIPT
 from tests.flow.project import REPOSITORY, Project, again_until_it_ends, ended, wait_for
 
 STUBBORN = "trap '' TERM; echo $$ >>{pids}; while :; do sleep 0.1; done"
@@ -123,7 +123,8 @@ def test_an_interrupt_is_put_off_while_something_is_taken_away() -> None:
 def test_a_set_up_that_is_told_to_end_tells_its_program_and_exits_with_130(tmp_path: Path, number: int) -> None:
     argv = ["sh", "-c", f"trap 'echo told >{tmp_path}/told; exit 1' TERM; echo begun; while :; do sleep 0.1; done"]
     act = f"lambda log: procs.run({argv}, log=log)"
-    code = f"import sys\nfrom pipeline.core import procs\nfrom pipeline.host import venv\nsys.exit(venv.ended({act}))"
+    imports = "import sys\nfrom pipeline.core import procs\nfrom pipeline.host import venv\n"
+    code = f"{imports}sys.exit(venv.run_setup({act}))"
     with subprocess.Popen([sys.executable, "-c", code], cwd=REPOSITORY, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         while process.stderr.readline() != "begun\n":
@@ -139,11 +140,11 @@ def test_an_interrupted_build_is_ended_although_buildkit_says_nothing(
     program(tmp_path / "bin/docker", 'case "$*" in *build*) echo "#1 begun" >&2; exec sleep 30;; esac')
     (tmp_path / "context").mkdir()
     monkeypatch.setenv("PATH", f"{tmp_path}/bin", prepend=os.pathsep)
-    monkeypatch.setattr(needs, "docker_context", lambda: "default")
+    monkeypatch.setattr(endpoint, "docker_context", lambda: "default")
     log = TaskLog("build", tmp_path / "logs", PlainScreen(verbosity=0))
     threading.Timer(1.5, procs.cancel).start()
     with pytest.raises(Cancelled):
-        buildkit.build(tmp_path / "context", platform="linux/amd64", epoch=0, labels={}, tag="x", log=log)
+        buildkit.build_image(tmp_path / "context", platform="linux/amd64", epoch=0, labels={}, tag="x", log=log)
     wait_for(lambda: (tmp_path / "running").exists() and (tmp_path / "running").read_text())
     pid = int((tmp_path / "running").read_text())
     wait_for(lambda: not lives(pid))
@@ -200,7 +201,7 @@ def test_a_signal_while_doit_starts_or_ends_gives_no_other_code(
     (tmp_path / "doit").mkdir()
     (tmp_path / "doit/__init__.py").touch()
     (tmp_path / "doit/__main__.py").write_text(f"import os, sys\n{when}\ndef main():\n    sys.exit(0)\n")
-    (tmp_path / "script").write_text(DOIT)
+    (tmp_path / "script").write_text(DOIT_SCRIPT)
     done = subprocess.run(
         [sys.executable, str(tmp_path / "script")], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)},
         capture_output=True, text=True, timeout=30, check=False,

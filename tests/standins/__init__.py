@@ -96,7 +96,7 @@ def pushed(standin: StandIn, address: str, log: Log) -> str:
     tag = standin.key
     push.push(SmokedImage(digest, standin.image.platform), address, repository, tag, log)
     reference = f"{address}/{repository}:{tag}"
-    if engine.image("local", reference) is not None:
+    if engine.find_image("local", reference) is not None:
         engine.client().images.remove(reference)
     return reference
 
@@ -106,7 +106,7 @@ def made(standin: StandIn, log: Log) -> str:
     locked = standin.lock(log)
     repository = f"tandem-standin/{standin.name}"
     tag = f"{repository}:{standin.key}"
-    found = engine.image("local", tag)
+    found = engine.find_image("local", tag)
     if found is None:
         with tempfile.TemporaryDirectory(prefix="tandem-standin-") as folder:
             digest = _build(standin, locked, tag, Path(folder), log)

@@ -14,7 +14,7 @@ from pipeline.host import venv
 
 ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-LOCK = (ROOT / venv.LOCK).read_text()
+LOCK = (ROOT / venv.LOCK_FILE).read_text()
 
 
 def entries() -> dict[str, str]:
@@ -60,7 +60,7 @@ def made(tmp_path: Path) -> Path:
     for folder in (".venv/bin", ".venv/tandem", "lockfiles"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / ".venv/bin/python").touch(0o755)
-    (tmp_path / venv.LOCK).write_text("a==1\n")
+    (tmp_path / venv.LOCK_FILE).write_text("a==1\n")
     (tmp_path / ".venv/tandem/tooling.txt").write_text("a==1\n")
     (tmp_path / ".venv/tandem/venv.py").write_bytes(Path(venv.__file__).read_bytes())
     (tmp_path / ".venv/tandem/root").write_text(f"{tmp_path}\n")
@@ -74,7 +74,7 @@ def test_tooling_made_to_the_end_is_ready(made: Path) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        lambda root: (root / venv.LOCK).write_text("a==2\n"),
+        lambda root: (root / venv.LOCK_FILE).write_text("a==2\n"),
         lambda root: (root / ".venv/tandem/root").unlink(),
         lambda root: (root / ".venv/tandem/root").write_text("/where/it/was\n"),
         lambda root: (root / ".venv/tandem/venv.py").write_text("older\n"),
@@ -102,7 +102,7 @@ def test_only_which_package_comes_next_is_shown_of_an_installer() -> None:
             self.lines.append(title)
 
     kept = Kept()
-    names = venv.Names(kept)
+    names = venv.InstallerLog(kept)
     names.line("Looking in indexes: somewhere")
     names.line("Collecting doit==0.37.0 (from -r lock (line 1))")
     names.line("Installing collected packages: doit, uv")
@@ -145,7 +145,7 @@ def test_a_set_up_that_speaks_says_nothing_more(capsys: pytest.CaptureFixture[st
 
 
 def test_the_checkout_is_importable_whatever_its_path_and_the_locale(monkeypatch: pytest.MonkeyPatch) -> None:
-    line = venv.importable(Path("/home/ü 'x'"))
+    line = venv.pth_line(Path("/home/ü 'x'"))
     assert line.isascii()
     monkeypatch.setattr(sys, "path", [])
     exec(line)

@@ -48,7 +48,7 @@ def made(log: Log) -> str:
     locked = lock.make(NAME, image(), HERE, os.environ.get("TANDEM_LOCK", "frozen"), log)
     assert isinstance(locked, DebianLock)
     tag = f"{REPOSITORY}:{key()}"
-    if found := engine.image("local", tag):
+    if found := engine.find_image("local", tag):
         return str(found["Id"])
     with tempfile.TemporaryDirectory(prefix="tandem-eras-") as folder:
         scratch = Path(folder)

@@ -25,7 +25,7 @@ def test_what_cannot_be_read_is_one_message_that_names_the_file(
     (tmp_path / "config.json").write_text(text)
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     with pytest.raises(TandemError, match=rf"{tmp_path}/config\.json, the docker client's own settings") as caught:
-        docker_config.refuse_unreadable()
+        docker_config.check_readable()
     assert "docker login" in caught.value.hint
 
 
@@ -41,7 +41,7 @@ def test_a_helper_that_is_no_name_is_found_when_a_login_is_asked_for(
 def test_no_settings_are_fine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path))
-    docker_config.refuse_unreadable()
+    docker_config.check_readable()
     assert docker_config.find_login("127.0.0.1:5000") == {}
 
 
@@ -51,7 +51,7 @@ def test_a_credential_helper_that_is_missing_is_one_message_and_only_a_login_nee
 ) -> None:
     (tmp_path / "config.json").write_text(text)
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
-    docker_config.refuse_unreadable()
+    docker_config.check_readable()
     with pytest.raises(TandemError, match=r"credential helper.*docker-credential-not-installed") as caught:
         docker_config.find_login("r:5000")
     assert "credsStore" in caught.value.hint

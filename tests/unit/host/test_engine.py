@@ -16,9 +16,9 @@ from pipeline.host import engine
 
 def test_the_local_engine_is_the_one_that_the_client_talks_to(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", "unix:///run/other.sock")
-    assert engine.address("local") == "/run/other.sock"
+    assert engine.api_address("local") == "/run/other.sock"
     monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:2375")
-    assert engine.address("local") == ("127.0.0.1", 2375)
+    assert engine.api_address("local") == ("127.0.0.1", 2375)
 
 
 @pytest.mark.parametrize(
@@ -26,24 +26,24 @@ def test_the_local_engine_is_the_one_that_the_client_talks_to(monkeypatch: pytes
     [("tcp://spark-1", ("spark-1", 2375)), ("tcp://127.0.0.1:99/", ("127.0.0.1", 99)), ("tcp://[::1]:9", ("::1", 9))],
 )
 def test_a_port_may_be_left_out_as_docker_has_it(host: str, address: tuple[str, int]) -> None:
-    assert engine.address(host) == address
+    assert engine.api_address(host) == address
 
 
 @pytest.mark.parametrize("host", ["tcp://", "tcp://:2375", "tcp://spark-1:many", "tcp://spark-1:99999"])
 def test_a_host_and_port_that_are_none_are_refused(host: str) -> None:
     with pytest.raises(HostError, match="cannot be read"):
-        engine.address(host)
+        engine.api_address(host)
 
 
 def test_an_endpoint_that_a_socket_cannot_reach_is_named() -> None:
     with pytest.raises(HostError, match="gopher://x"):
-        engine.address("gopher://x")
+        engine.api_address("gopher://x")
 
 
 def test_no_engine_is_one_plain_message(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
     with pytest.raises(HostError, match="no Docker engine answers") as caught:
-        engine.look("local", "/version")
+        engine.get("local", "/version")
     assert "./doitw host" in caught.value.hint
 
 
@@ -111,14 +111,14 @@ def forgetful(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]
 @pytest.mark.usefixtures("forgetful")
 def test_images_that_go_while_the_engine_lists_them_are_listed_again() -> None:
     Engine.fails = 4
-    assert engine.images(engine.client()) == [{"Id": "sha256:1"}]
+    assert engine.list_images(engine.client()) == [{"Id": "sha256:1"}]
 
 
 @pytest.mark.usefixtures("forgetful")
 def test_an_engine_that_cannot_list_its_images_is_not_asked_for_ever() -> None:
     Engine.fails = 5
     with pytest.raises(NotFound, match="not found"):
-        engine.images(engine.client())
+        engine.list_images(engine.client())
     assert Engine.fails == 0
 
 
@@ -126,11 +126,11 @@ def test_an_engine_that_cannot_list_its_images_is_not_asked_for_ever() -> None:
 def test_a_removal_that_a_busy_engine_goes_on_with_or_that_somebody_else_began_is_one() -> None:
     container = engine.client().containers.prepare_model({"Id": "1"})
     Engine.plan[:] = [500, 409]
-    engine.remove(container)
+    engine.remove_container(container)
     assert Engine.plan == []
     Engine.plan[:] = [404]
     with pytest.raises(NotFound):
-        engine.remove(container)
+        engine.remove_container(container)
 
 
 @pytest.mark.usefixtures("forgetful")

@@ -47,7 +47,7 @@ def apt(tmp_path: Path) -> Path:
 
 
 def test_debian_12_takes_the_newer_suite_from_its_own_mirror_and_pins_it_low(apt: Path) -> None:
-    source, preferences, *_, command = install.commands([BUILDX], BOOKWORM, apt)
+    source, preferences, *_, command = install.install_commands([BUILDX], BOOKWORM, apt)
     assert source.stdin is not None
     assert source.argv == ("tee", str(apt / "sources.list.d/tandem-trixie.sources"))
     assert "http://mirror.example/debian\n" in source.stdin
@@ -60,11 +60,11 @@ def test_debian_12_takes_the_newer_suite_from_its_own_mirror_and_pins_it_low(apt
 
 
 def test_what_debian_12_has_itself_needs_no_newer_suite(apt: Path) -> None:
-    assert "trixie" not in "".join(map(str, install.commands([KEYRING], BOOKWORM, apt)))
+    assert "trixie" not in "".join(map(str, install.install_commands([KEYRING], BOOKWORM, apt)))
 
 
 def test_debian_13_needs_no_second_suite(apt: Path) -> None:
-    assert [command for command in install.commands([BUILDX], TRIXIE, apt) if command.stdin] == []
+    assert [command for command in install.install_commands([BUILDX], TRIXIE, apt) if command.stdin] == []
 
 
 @pytest.mark.parametrize("option", ["", "[signed-by=/k.gpg arch=amd64] "])
@@ -72,26 +72,26 @@ def test_one_line_sources_keep_their_options(apt: Path, option: str) -> None:
     (apt / "sources.list.d/debian.sources").unlink()
     lines = f"deb-src http://m/debian bookworm main\ndeb {option}http://m/debian bookworm main non-free\n"
     (apt / "sources.list").write_text(lines)
-    assert apt_suite.source("trixie", "bookworm", apt).text == f"deb {option}http://m/debian trixie main\n"
+    assert apt_suite.source_file("trixie", "bookworm", apt).text == f"deb {option}http://m/debian trixie main\n"
 
 
 def test_a_switched_off_source_is_no_pattern(apt: Path) -> None:
     (apt / "sources.list.d/debian.sources").write_text("Enabled: no\n" + DEB822.partition("\n")[2])
     with pytest.raises(HostError, match="no source for Debian bookworm"):
-        apt_suite.source("trixie", "bookworm", apt)
+        apt_suite.source_file("trixie", "bookworm", apt)
 
 
 def test_a_newer_suite_that_the_owner_added_is_left_to_the_owner(apt: Path) -> None:
     (apt / "sources.list.d/mine.list").write_text("deb [trusted=yes] http://m/debian trixie main\n")
-    assert apt_suite.beside("trixie", "bookworm", ["x"], apt) == []
+    assert apt_suite.suite_files("trixie", "bookworm", ["x"], apt) == []
 
 
 def test_a_set_up_that_was_killed_finds_its_own_files_and_writes_them_again(apt: Path) -> None:
-    first = apt_suite.beside("trixie", "bookworm", ["x"], apt)
+    first = apt_suite.suite_files("trixie", "bookworm", ["x"], apt)
     (apt / "preferences.d").mkdir()
     for file in first:
         file.path.write_text(file.text)
-    assert apt_suite.beside("trixie", "bookworm", ["x"], apt) == first
+    assert apt_suite.suite_files("trixie", "bookworm", ["x"], apt) == first
 
 
 @pytest.mark.parametrize(
@@ -105,29 +105,29 @@ def test_a_set_up_that_was_killed_finds_its_own_files_and_writes_them_again(apt:
 )
 def test_another_system_is_told_what_to_install(apt: Path, system: dict[str, str]) -> None:
     with pytest.raises(HostError, match=system["PRETTY_NAME"]) as caught:
-        install.commands([BUILDX, KEYRING], system, apt)
+        install.install_commands([BUILDX, KEYRING], system, apt)
     assert "docker-buildx debian-archive-keyring" in caught.value.hint
 
 
 def test_debian_testing_has_no_number_and_is_set_up(apt: Path) -> None:
-    assert install.commands([BUILDX], {"ID": "debian", "VERSION_CODENAME": "forky"}, apt)
+    assert install.install_commands([BUILDX], {"ID": "debian", "VERSION_CODENAME": "forky"}, apt)
 
 
 def test_the_engines_configuration_keeps_what_it_says(tmp_path: Path) -> None:
     file = tmp_path / "daemon.json"
     file.write_text('{"log-level": "warn", "features": {"buildkit": true}}')
-    assert json.loads(install.with_features(file)) == {
+    assert json.loads(install.daemon_settings(file)) == {
         "log-level": "warn",
         "features": {"buildkit": True, "containerd-snapshotter": True},
     }
-    assert json.loads(install.with_features(tmp_path / "none")) == {"features": {"containerd-snapshotter": True}}
+    assert json.loads(install.daemon_settings(tmp_path / "none")) == {"features": {"containerd-snapshotter": True}}
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"features": 1}', ""])
 def test_an_unreadable_configuration_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "daemon.json").write_text(text)
     with pytest.raises(HostError, match=r"daemon\.json"):
-        install.with_features(tmp_path / "daemon.json")
+        install.daemon_settings(tmp_path / "daemon.json")
 
 
 def test_nothing_missing_means_nothing_said_and_nothing_done() -> None:
@@ -185,28 +185,28 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_root_is_told_which_engine_and_which_folder_are_the_users(home: Path) -> None:
-    argv = install.sudo({"https_proxy": "http://p:1", "no_proxy": "", "OTHER": "x"})
+    argv = install.sudo_command({"https_proxy": "http://p:1", "no_proxy": "", "OTHER": "x"})
     told = ["DOCKER_HOST=unix:///run/user/1000/docker.sock", f"DOCKER_CONFIG={home}/.docker", "https_proxy=http://p:1"]
     assert argv == ["sudo", "-n", "env", *told, "no_proxy=", sys.executable, "-B", "-m", "pipeline.host.install"]
 
 
 def test_root_is_told_of_an_engine_that_the_environment_names(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", "tcp://spark-1:2375")
-    assert "DOCKER_HOST=tcp://spark-1:2375" in install.sudo(os.environ)
+    assert "DOCKER_HOST=tcp://spark-1:2375" in install.sudo_command(os.environ)
 
 
 def test_the_usual_engine_is_it_for_root_too_whatever_roots_own_context_is(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DOCKER_CONTEXT", "default")
-    words = install.sudo(os.environ)
+    words = install.sudo_command(os.environ)
     assert "DOCKER_CONTEXT=default" in words
     assert not [word for word in words if word.startswith("DOCKER_HOST")]
 
 
 def test_os_release_is_read_as_a_shell_would(tmp_path: Path) -> None:
     (tmp_path / "os-release").write_text("# comment\nID=debian\nPRETTY_NAME=\"Debian 'GNU' 12\"\n\n")
-    assert install.os_release(tmp_path / "os-release") == {"ID": "debian", "PRETTY_NAME": "Debian 'GNU' 12"}
+    assert install.read_os_release(tmp_path / "os-release") == {"ID": "debian", "PRETTY_NAME": "Debian 'GNU' 12"}
 
 
 @pytest.mark.parametrize(
@@ -223,13 +223,13 @@ def test_a_pid_file_that_names_no_engine_is_removed_with_the_sockets_of_its_cont
         (folder / name).touch()
     (folder / "containerd.toml").touch()
     (tmp_path / "docker.sock").mkdir()
-    dockerd.clear(NullLog(), tmp_path)
+    dockerd.remove_leftovers(NullLog(), tmp_path)
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["containerd", "containerd.toml", "docker"]
 
 
 def test_the_emulators_rule_gets_the_flag_that_makes_it_work_in_containers(tmp_path: Path) -> None:
     (tmp_path / "qemu-aarch64.conf").write_text("# made by qemu\n:qemu-aarch64:M::\\x7fELF:\\xff:/usr/bin/q:OP\n")
-    assert binfmt.rule("linux/arm64", tmp_path) == ":qemu-aarch64:M::\\x7fELF:\\xff:/usr/bin/q:OPF"
+    assert binfmt.kernel_rule("linux/arm64", tmp_path) == ":qemu-aarch64:M::\\x7fELF:\\xff:/usr/bin/q:OPF"
     (tmp_path / "qemu-aarch64.conf").write_text(":qemu-aarch64:M::\\x7fELF:\\xff:/usr/bin/q:OPF\n")
-    assert binfmt.rule("linux/arm64", tmp_path).endswith(":OPF")
-    assert binfmt.rule("linux/amd64", tmp_path) == ""
+    assert binfmt.kernel_rule("linux/arm64", tmp_path).endswith(":OPF")
+    assert binfmt.kernel_rule("linux/amd64", tmp_path) == ""

@@ -205,5 +205,5 @@ def test_the_table_names_what_is_missing_and_how_to_get_it() -> None:
 
 
 def test_no_permission_is_told_apart_from_no_engine() -> None:
-    found = needs._engine("", None, os.strerror(13))
+    found = needs._engine_need("", None, os.strerror(13))
     assert "usermod" in found.remedy

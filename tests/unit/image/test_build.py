@@ -213,18 +213,18 @@ def test_a_distribution_without_modules_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_what_buildkit_says_becomes_one_message(stderr: str, kind: type[TandemError], message: str) -> None:
-    found = buildkit.explained(stderr, "t")
+    found = buildkit.build_failure(stderr, "t")
     assert type(found) is kind
     assert str(found).startswith(message)
 
 
 def test_buildkits_steps_are_lines_and_its_transfers_are_bytes() -> None:
     log = Watching()
-    doing = buildkit.tell("#3 [internal] load build context", "", log, 2_000_000)
+    doing = buildkit.show_line("#3 [internal] load build context", "", log, 2_000_000)
     assert doing == "[internal] load build context"
-    assert buildkit.tell("#3 transferring context: 1.50MB 0.2s", doing, log, 2_000_000) == buildkit.HANDING
-    assert buildkit.tell("#3 DONE 0.3s", "before", log, 1) == "before"
-    assert log.seen == [(buildkit.HANDING, 1.5e6, 2_000_000, "B")]
+    assert buildkit.show_line("#3 transferring context: 1.50MB 0.2s", doing, log, 2_000_000) == buildkit.TRANSFER_TITLE
+    assert buildkit.show_line("#3 DONE 0.3s", "before", log, 1) == "before"
+    assert log.seen == [(buildkit.TRANSFER_TITLE, 1.5e6, 2_000_000, "B")]
     assert log.lines[0] == "#3 [internal] load build context"
 
 
