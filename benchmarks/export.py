@@ -69,7 +69,7 @@ def newest(folder: Path) -> Path:
 
 def one(way: str, name: str, parts: Parts, registry: str | None) -> dict[str, float]:
     """Build, push, unpack, each measured; the image is removed afterwards. Sizes in MB."""
-    image, locked = loader.load_config(ROOT).images[name], lockfile.read(name, ROOT)
+    image, locked = loader.load_config(ROOT).images[name], lockfile.read_lock(name, ROOT)
     tag = f"{registry or 'localhost'}/benchmark/{name}:{way}"
     buildkit.EXPORT_OPTIONS = {**PLAIN, **WAYS[way]}
     found: dict[str, float] = {}

@@ -51,7 +51,7 @@ def context(into: Path) -> list[str]:
         wheels=ROOT / "artifacts" / "wheels" / str(wheels["digest"]).removeprefix("sha256:"),
         folder=ROOT / "dockerfiles" / name,
     )
-    locked = lockfile.read(name, ROOT)
+    locked = lockfile.read_lock(name, ROOT)
     there = into / "context"
     there.mkdir()
     build.stage(name, loaded.images[name], locked, parts, there, NullLog())

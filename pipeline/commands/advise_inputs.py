@@ -55,17 +55,17 @@ def add_running_registry(of: Side, architectures: Sequence[str], root: Path, log
 
 def try_additions(of: Side, asked: Additions, origin: str, log: Log) -> ResolveAttempt:
     """What adding Ray (or whatever image.yaml asks for) to a side comes to; the resolver is really asked."""
-    request = resolver.Request(
+    request = resolver.WheelRequest(
         requirements=asked.requirements,
         constraints=asked.constraints,
-        target=additions.target(of.reading),
+        target=additions.wheel_target(of.reading),
         cutoff=asked.cutoff or _today(),
         origin=origin,
         pins={},
     )
     try:
         with step(log, f"resolving {', '.join(asked.requirements)} on top of {of.reference}"):
-            found = additions.additions(request, of.reading, log)
+            found = additions.resolve_additions(of.reading, request, log)
     except ConfigError as error:
         return ResolveAttempt(refused=_worded(error))
     except procs.ProgramError:
@@ -84,20 +84,20 @@ def find_later_vllm(model: Side, cluster: Side, log: Log) -> LaterVllm | None:
     version = model.reading.version("transformers").partition("+")[0]
     if cluster.vllm is None or not comparison.transformers_conflicts(model, cluster):
         return None
-    request = resolver.Request(
+    request = resolver.WheelRequest(
         requirements=(),
         constraints=(),
-        target=additions.target(cluster.reading),
+        target=additions.wheel_target(cluster.reading),
         cutoff=_today(),
         origin="advise",
         pins={},
         lowest=True,
-        within=alternatives.WITHIN,
+        within=alternatives.SEARCH_TIMEOUT_S,
     )
-    wish = partial(alternatives.between, "vllm", cluster.version)
+    wish = partial(alternatives.with_versions_between, "vllm", cluster.version)
     with step(log, f"looking for a vLLM that resolves with transformers {version}"):
-        found = alternatives.best(
-            "vllm", wish, [f"transformers=={version}"], resolver.answers(request, log), alternatives.deadline()
+        found = alternatives.best_version(
+            "vllm", wish, [f"transformers=={version}"], resolver.solver(request, log), alternatives.search_deadline()
         )
     return LaterVllm(found.version, found.proven)
 

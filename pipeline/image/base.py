@@ -32,7 +32,7 @@ def make_root_filesystem(locked: DebianLock, into: Path, log: Log) -> RootFilesy
 
     Raises TandemError for a package that cannot be fetched, is damaged, or brings a file that another one brings.
     """
-    files = debs.fetch(locked.debs, locked.suite, log, image=locked.name, title="Debian packages")
+    files = debs.fetch_debs(locked.debs, locked.suite, log, image=locked.name, title="Debian packages")
     into.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".base-", dir=into) as folder:
         scratch = Path(folder)

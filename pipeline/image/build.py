@@ -151,9 +151,9 @@ def hash_of_pins(locked: Lock) -> str:
     wheels = [f"{wheel.name} {wheel.version} {wheel.sha256}" for wheel in sorted(locked.wheels)]
     match locked:
         case DebianLock():
-            text += [lockfile.columns(locked.debs), *wheels]
+            text += [lockfile.format_debs(locked.debs), *wheels]
         case CombinedLock():
-            text += [lockfile.columns(()), *wheels, locked.base]
+            text += [lockfile.format_debs(()), *wheels, locked.base]
     return hashlib.sha256("\n".join(text).encode()).hexdigest()
 
 

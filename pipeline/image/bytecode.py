@@ -73,7 +73,7 @@ def compile_tree(python: Sequence[str], tree: Path, prefix: str, names: Sequence
 def _extract(locked: Lock, arch: str, root: Path, log: Log) -> None:
     packages = [package for package in locked.interpreter if package.arch in {arch, "all"}]
     title = f"Python {locked.python} for this machine"
-    files = debs.fetch(packages, locked.suite, log, image=locked.name, title=title)
+    files = debs.fetch_debs(packages, locked.suite, log, image=locked.name, title=title)
     part = root.with_name(root.name + ".part")
     shutil.rmtree(part, ignore_errors=True)
     for package in packages:

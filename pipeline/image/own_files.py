@@ -85,7 +85,7 @@ def write_own_files(
         raise ConfigError(
             f"dockerfiles/{name}/image.yaml: files, distributions: the base or an added wheel has these files:"
             f" /{', /'.join(taken[:5])}",
-            hint="nothing in the base may change: give them other names, or use another base",
+            hint="nothing inside may change: give them other names, or use another base",
         )
     return tar.write_archive(into, members, locked.epoch, below.folders, below.present)
 

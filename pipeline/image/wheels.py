@@ -18,7 +18,7 @@ from pipeline.image import bytecode, installed_tree, layers
 from pipeline.image.installed_tree import Distribution
 from pipeline.image.layers import Layer
 from pipeline.image.results import Wheels
-from pipeline.lock import lock, place, resolver
+from pipeline.lock import lock, place, resolver, uv
 from pipeline.lock.contents import CombinedLock, DebianLock, Lock
 from pipeline.lock.place import Place
 
@@ -97,7 +97,7 @@ def fetch_wheels(locked: Lock, log: Log) -> dict[str, Path]:
     Raises TandemError that names a wheel which neither has, with the command that locks this one package again.
     """
     missing = [wheel for wheel in locked.wheels if store.stored_file(wheel.sha256) is None]
-    urls = resolver.locate(missing, lock.target(locked), log) if missing else {}
+    urls = resolver.locate_wheels(missing, lock.wheel_target(locked), log) if missing else {}
     items = [
         store.Download(wheel.file, (urls[wheel.sha256],) if wheel.sha256 in urls else (), wheel.sha256, wheel.size)
         for wheel in locked.wheels
@@ -125,7 +125,7 @@ def install_wheels(locked: Lock, wheels: Mapping[str, Path], scratch: Path, log:
     requirements = scratch / "requirements.txt"
     lines = [f"{wheel.name}=={wheel.version} --hash=sha256:{wheel.sha256}" for wheel in locked.wheels]
     requirements.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    argv = [resolver.uv(), *uv_arguments(locked, links, requirements, scratch)]
+    argv = [uv.find_program(), *uv_arguments(locked, links, requirements, scratch)]
     log.line("$ " + " ".join(["uv", *argv[1:]]))
     env = {"UV_NO_INSTALLER_METADATA": "1", "UV_PYTHON_DOWNLOADS": "never"}
     procs.capture(argv, env=env, cwd=scratch, within=INSTALL_TIMEOUT_S)
@@ -136,7 +136,7 @@ def install_wheels(locked: Lock, wheels: Mapping[str, Path], scratch: Path, log:
 
 def uv_arguments(locked: Lock, links: Path, requirements: Path, scratch: Path) -> list[str]:
     """Returns uv's arguments: it installs the target's wheels from the folder `links`, and from nowhere else."""
-    target = lock.target(locked)
+    target = lock.wheel_target(locked)
     return [
         "pip", "install", "--requirements", str(requirements), "--target", str(scratch / "tree"),
         "--python", sys.executable,  # uv looks for none, and installs for another
@@ -179,7 +179,7 @@ def portions(names: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _is_importable(path: str) -> bool:
-    return path.endswith(".py") and path.partition("/")[0] not in place.DATA
+    return path.endswith(".py") and path.partition("/")[0] not in place.DATA_FOLDERS
 
 
 def bytecode_path(path: str, python: str) -> str:
@@ -221,7 +221,7 @@ def refuse_replacing(contents: Mapping[str, Iterable[str]], present: Mapping[str
         if taken := tar.conflicting_members(paths, present):
             raise TandemError(
                 f"{origin}: python.requirements: {name} would replace files of the base: /{', /'.join(taken[:5])}",
-                hint=f"nothing in the base may change: do without {name}, or use a base without these files",
+                hint=f"nothing inside may change: do without {name}, or use a base without these files",
             )
 
 

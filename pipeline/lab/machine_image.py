@@ -57,7 +57,7 @@ def make(locked: Sequence[Deb], scratch: Path, log: Log) -> str:
     if engine.find_image("local", name) is not None:
         return name
     mine = _mine(locked)
-    files = debs.fetch(mine, LAB.suite, log, image=LAB.name, title="packages of the lab")
+    files = debs.fetch_debs(mine, LAB.suite, log, image=LAB.name, title="packages of the lab")
     with step(log, f"{name}, once: {len(mine)} packages into one root"):
         _root(mine, files, scratch / "root.tar", log)
     with step(log, f"{name} into the engine's store"):

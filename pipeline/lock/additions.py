@@ -1,4 +1,4 @@
-"""Python packages on top of what is inside an image: only what is missing is added, and nothing inside moves."""
+"""Resolves Python packages on top of a base image: only missing ones are added, and the base's own never change."""
 
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,174 +13,175 @@ from pipeline.foreign import pip_check
 from pipeline.foreign.facts import ImageFacts, InstalledDistribution
 from pipeline.foreign.pip_check import ActiveRequirement
 from pipeline.lock import alternatives, conflict, resolver, stub_index
-from pipeline.lock.conflict import Clash
-from pipeline.lock.resolver import Request, Wheel
-from pipeline.lock.wheel_tags import Target
+from pipeline.lock.conflict import VersionConflict
+from pipeline.lock.resolver import Wheel, WheelRequest
+from pipeline.lock.wheel_tags import WheelTarget
 
-NOTHING = "no version of {} fits: use a base whose own packages allow one"
-SHOWN = 3  # of those inside who want the same distribution
-
-
-def target(reading: ImageFacts) -> Target:
-    """What wheels have to fit so that the image can use them."""
-    return Target(reading.platform.rpartition("/")[2], reading.python.minor, reading.glibc)
+NO_VERSION_FITS = "no version of {} fits: use a base whose own packages allow one"
+MOST_NAMED = 3
+"""How many distributions of the base that require the same one are named."""
 
 
-def additions(request: Request, reading: ImageFacts, log: Log) -> tuple[Wheel, ...]:
-    """The distributions to add so that a request is answered, sorted by name; none of them is inside already.
+def wheel_target(facts: ImageFacts) -> WheelTarget:
+    """Returns what wheels must fit so that the image can use them."""
+    return WheelTarget(facts.platform.rpartition("/")[2], facts.python.minor, facts.glibc)
 
-    What those inside want of a distribution that is not there binds its version, too. Raises ConfigError in words if
-    something inside would have to change, naming it, who wants what, and the newest version of an addition that would
-    fit; else what resolve.wheels() raises.
+
+def resolve_additions(facts: ImageFacts, request: WheelRequest, log: Log) -> tuple[Wheel, ...]:
+    """Returns the distributions to add so that a request is met, sorted by name; the base has none of them.
+
+    Requirements of the base's own distributions bind the versions of additions, too. Raises ConfigError if a
+    distribution of the base would have to change: it names that one, who requires what, and the newest version of an
+    addition that would fit. Raises also what resolver.solve_request() raises.
     """
-    resolver.readable(request.origin, request.requirements, request.constraints)
-    inside = pip_check.by_name(reading.distributions)
-    _stay(request, inside)
-    missing = [wish for wish in _wishes(reading, request) if wish.name not in inside and wish.requirement.specifier]
+    resolver.refuse_unreadable(request.origin, request.requirements, request.constraints)
+    base = pip_check.by_name(facts.distributions)
+    _refuse_other_versions(request, base)
+    missing = [item for item in _requirements(facts, request) if item.name not in base and item.requirement.specifier]
     with tempfile.TemporaryDirectory(prefix="tandem-inside-") as folder:
-        known = stub_index.write(reading.distributions, Path(folder))
+        stubs = stub_index.write_index(facts.distributions, Path(folder))
         whole = replace(
             request,
-            constraints=[*request.constraints, *dict.fromkeys(map(_constraint, missing))],
-            pins={name: version for name, version in request.pins.items() if name not in inside},
+            constraints=[*request.constraints, *dict.fromkeys(f"{x.name}{x.requirement.specifier}" for x in missing)],
+            pins={name: version for name, version in request.pins.items() if name not in base},
             first=Path(folder).as_uri(),
-            undated=sorted(known),
+            undated=sorted(stubs),
         )
-        found = _solve(whole, known, request, reading, log)
-    added = tuple(wheel for wheel in found if wheel.name not in known)
-    _consistent(request, reading, added)
-    versions = {name: one.version for name, one in inside.items()}
-    resolver.warn({**versions, **{wheel.name: wheel.version for wheel in added}}, log)
+        wheels = _solve(whole, stubs, request, facts, log)
+    added = tuple(wheel for wheel in wheels if wheel.name not in stubs)
+    _refuse_inconsistent(request, facts, added)
+    versions = {name: distribution.version for name, distribution in base.items()}
+    resolver.warn_known_bad({**versions, **{wheel.name: wheel.version for wheel in added}}, log)
     return added
 
 
 def _solve(
-    whole: Request, known: Mapping[str, str], request: Request, reading: ImageFacts, log: Log
+    whole: WheelRequest, stubs: Mapping[str, str], request: WheelRequest, facts: ImageFacts, log: Log
 ) -> tuple[Wheel, ...]:
-    """The answer to `whole`, with what is inside in its `known` version.
+    """Return the solution of `whole`, in which the base's distributions have their versions, as in `stubs`.
 
     A folder that the host's settings name (UV_FIND_LINKS) competes even with an index that comes first. Constraints
-    keep it out, but make uv say that the additions want these versions: they are given only where they are needed.
+    keep it out, but make uv say that the additions require these versions: they are given only if needed.
     """
-    held = replace(whole, constraints=[*whole.constraints, *(f"{name}=={known[name]}" for name in known)])
+    held = replace(whole, constraints=[*whole.constraints, *(f"{name}=={stubs[name]}" for name in stubs)])
     try:
-        found = resolver.solve(whole, log)
-        if any(wheel.version != known.get(wheel.name, wheel.version) for wheel in found):
-            found = resolver.solve(held, log)
-    except Clash as clash:
-        raise _refusal(clash, request, held, reading, log) from clash
-    return found
+        wheels = resolver.solve_request(whole, log)
+        if any(wheel.version != stubs.get(wheel.name, wheel.version) for wheel in wheels):
+            wheels = resolver.solve_request(held, log)
+    except VersionConflict as clash:
+        raise _refusal(clash, request, held, facts, log) from clash
+    return wheels
 
 
-def _wishes(reading: ImageFacts, request: Request) -> list[ActiveRequirement]:
+def _requirements(facts: ImageFacts, request: WheelRequest) -> list[ActiveRequirement]:
     return list(
         pip_check.active_requirements(
-            reading.distributions, python=reading.python.version, platform=reading.platform, asked=request.requirements
+            facts.distributions, python=facts.python.version, platform=facts.platform, asked=request.requirements
         )
     )
 
 
-def _constraint(wish: ActiveRequirement) -> str:
-    return f"{wish.name}{wish.requirement.specifier}"
-
-
-def _stay(request: Request, inside: Mapping[str, InstalledDistribution]) -> None:
-    """Raise ConfigError for a requirement that only another version of something inside would meet."""
+def _refuse_other_versions(request: WheelRequest, base: Mapping[str, InstalledDistribution]) -> None:
+    """Raise ConfigError for a requirement that only another version of a distribution of the base would meet."""
     env = pip_check.marker_environment(request.target.python, request.target.machine)
     for item in (*request.requirements, *request.constraints):
-        wish = pip_check.parse_requirement(item)
-        if wish is None or not pip_check.applies(wish, "", env):
+        requirement = pip_check.parse_requirement(item)
+        if requirement is None or not pip_check.applies(requirement, "", env):
             continue
-        there = inside.get(normalised_name(wish.name))
-        if there is not None and not pip_check.allows(wish, there.version):
+        installed = base.get(normalised_name(requirement.name))
+        if installed is not None and not pip_check.allows(requirement, installed.version):
             raise ConfigError(
-                f"{request.origin} asks for {item}, but {there.name} is inside the image with version {there.version}",
+                f"{request.origin} asks for {item},"
+                f" but {installed.name} is inside the image with version {installed.version}",
                 hint=f"nothing inside may change: use a base that has it, or drop {item}",
             )
 
 
-def _consistent(request: Request, reading: ImageFacts, added: Iterable[Wheel]) -> None:
-    """Raise ConfigError for what becomes inconsistent by additions; what the base itself is stays its own affair.
+def _refuse_inconsistent(request: WheelRequest, facts: ImageFacts, added: Iterable[Wheel]) -> None:
+    """Raise ConfigError for conflicts that the additions cause; those of the base itself are not our concern.
 
-    What the additions want is left out: uv has weighed it against all that is inside.
+    Requirements of the additions are left out: uv has weighed them against everything in the base.
     """
-    merged = [*reading.distributions, *(InstalledDistribution(name=w.name, version=w.version, place="") for w in added)]
-    told = {"python": reading.python.version, "platform": reading.platform}
-    before = (*reading.conflicts, *pip_check.find_conflicts(reading.distributions, **told))
-    fresh = pip_check.new_conflicts(before, pip_check.find_conflicts(merged, **told, asked=request.requirements))
-    if fresh:
+    merged = [*facts.distributions, *(InstalledDistribution(name=w.name, version=w.version, place="") for w in added)]
+    where = {"python": facts.python.version, "platform": facts.platform}
+    before = (*facts.conflicts, *pip_check.find_conflicts(facts.distributions, **where))
+    caused = pip_check.new_conflicts(before, pip_check.find_conflicts(merged, **where, asked=request.requirements))
+    if caused:
         raise ConfigError(
-            "\n".join([f"{request.origin}: with the additions these do not fit any more:", *(f"  {x}" for x in fresh)]),
+            "\n".join(
+                [f"{request.origin}: with the additions these do not fit any more:", *(f"  {x}" for x in caused)]
+            ),
             hint="constrain the additions, or use a base that has them",
         )
 
 
-def _refusal(clash: Clash, request: Request, held: Request, reading: ImageFacts, log: Log) -> ConfigError:
-    """A clash in words: what is inside and why, who wants what of it, and what would fit."""
-    lines = _sides(clash.text, request, held, reading)
-    hint = _newest(clash.text, request, held, log)
-    if not lines:
+def _refusal(
+    clash: VersionConflict, request: WheelRequest, held: WheelRequest, facts: ImageFacts, log: Log
+) -> ConfigError:
+    """Return a conflict in words: the base's distributions, who requires what of them, and what would fit."""
+    sides = _describe_sides(clash.text, held, _requirements(facts, request), facts)
+    hint = _newest_that_fits(clash.text, request, held, log)
+    if not sides:
         clash.advise(hint)
         return clash
-    asks = [f"{request.origin} asks for {item}" for item in _involved(request.requirements, clash.text)]
+    asks = [f"{request.origin} asks for {item}" for item in _mentioned(request.requirements, clash.text)]
     head = "this cannot be added, since nothing inside the image may change:"
     return ConfigError(
-        "\n".join([head, *(f"  {x}" for x in [*lines, *asks]), "in uv's words:", *conflict.reasons(clash.text)]),
+        "\n".join([head, *(f"  {x}" for x in [*sides, *asks]), "in uv's words:", *conflict.first_reasons(clash.text)]),
         hint=hint or "use a base that has it, or one whose own packages allow it",
     )
 
 
-def _sides(text: str, request: Request, held: Request, reading: ImageFacts) -> list[str]:
-    wishes = _wishes(reading, request)
-    there = pip_check.by_name(reading.distributions)
+def _describe_sides(
+    text: str, held: WheelRequest, requirements: Sequence[ActiveRequirement], facts: ImageFacts
+) -> list[str]:
+    base = pip_check.by_name(facts.distributions)
+    wanted = conflict.find_requirements(text, held.constraints)
     lines = []
-    for who, what in conflict.wants(text, held.constraints):
-        name, wish = conflict.name_of(what), pip_check.parse_requirement(what)
-        if name in there and (wish is None or not pip_check.allows(wish, there[name].version)):
-            lines += [f"{name} {there[name].version} is inside{_because(name, wishes)}", f"{who} wants {what}"]
-    for wish_ in wishes:
-        if wish_.name not in there and wish_.requirement.specifier and conflict.named(wish_.name, text):
-            lines.append(f"{wish_.owner} is inside and wants {wish_.text}")
-            lines += [
-                f"{who} wants {w}"
-                for who, w in conflict.wants(text, held.constraints)
-                if conflict.name_of(w) == wish_.name
-            ]
+    for who, what in wanted:
+        name, requirement = conflict.name_of(what), pip_check.parse_requirement(what)
+        if name in base and (requirement is None or not pip_check.allows(requirement, base[name].version)):
+            reason = _required_by(name, requirements)
+            lines += [f"{name} {base[name].version} is inside{reason}", f"{who} wants {what}"]
+    for item in requirements:
+        if item.name not in base and item.requirement.specifier and conflict.mentions(item.name, text):
+            lines.append(f"{item.owner} is inside and wants {item.text}")
+            lines += [f"{who} wants {what}" for who, what in wanted if conflict.name_of(what) == item.name]
     return list(dict.fromkeys(lines))
 
 
-def _because(name: str, wishes: Iterable[ActiveRequirement]) -> str:
-    """Who inside wants a distribution, those first that set an upper bound, in brackets."""
-    asking = [wish for wish in wishes if wish.name == name and wish.requirement.specifier]
-    asking.sort(
-        key=lambda wish: not any(spec.operator in {"<", "<=", "==", "~="} for spec in wish.requirement.specifier)
-    )
-    words = [f"{wish.owner} wants {wish.text}" for wish in asking[:SHOWN]]
-    if len(asking) > SHOWN:
-        words.append(f"{len(asking) - SHOWN} more")
+def _required_by(name: str, requirements: Iterable[ActiveRequirement]) -> str:
+    """Return, in brackets, who in the base requires a distribution; those first that set an upper bound."""
+    bounded = {"<", "<=", "==", "~="}
+    asking = [item for item in requirements if item.name == name and item.requirement.specifier]
+    asking.sort(key=lambda item: not any(spec.operator in bounded for spec in item.requirement.specifier))
+    words = [f"{item.owner} wants {item.text}" for item in asking[:MOST_NAMED]]
+    if len(asking) > MOST_NAMED:
+        words.append(f"{len(asking) - MOST_NAMED} more")
     return f" ({'; '.join(words)})" if words else ""
 
 
-def _involved(requirements: Sequence[str], text: str) -> list[str]:
-    return [item for item in requirements if conflict.named(conflict.name_of(item), text)]
+def _mentioned(requirements: Sequence[str], text: str) -> list[str]:
+    return [item for item in requirements if conflict.mentions(conflict.name_of(item), text)]
 
 
-def _newest(text: str, request: Request, held: Request, log: Log) -> str:
-    """What to ask for instead, found by resolving with the versions of one requirement left open; empty if unknown."""
-    early, words = alternatives.deadline(), []
-    for item in _involved(request.requirements, text)[: alternatives.TRIED]:
+def _newest_that_fits(text: str, request: WheelRequest, held: WheelRequest, log: Log) -> str:
+    """Return what to ask for instead, found by resolving with one requirement's versions left open; else ""."""
+    time_left, words = alternatives.search_deadline(), []
+    for item in _mentioned(request.requirements, text)[: alternatives.MOST_SEARCHED]:
         name, others = conflict.name_of(item), [other for other in request.requirements if other != item]
         own = [rule for rule in request.constraints if conflict.name_of(rule) == name]
-        if not own and (wish := pip_check.parse_requirement(item)) is not None and not wish.specifier:
-            words.append(NOTHING.format(name))
+        requirement = pip_check.parse_requirement(item)
+        if not own and requirement is not None and not requirement.specifier:
+            words.append(NO_VERSION_FITS.format(name))
             continue
-        open_ = replace(
-            held, constraints=[rule for rule in held.constraints if rule not in own], within=alternatives.WITHIN
-        )
-        one = alternatives.best(name, partial(alternatives.between, item), others, resolver.answers(open_, log), early)
-        if one.version:
-            which = "is the newest that fits" if one.proven else "fits"
-            words.append(f"{name} {one.version} {which}: ask for {alternatives.exactly(item, one.version)}")
-        elif one.proven:
-            words.append(NOTHING.format(name))
+        rest = [rule for rule in held.constraints if rule not in own]
+        solve = resolver.solver(replace(held, constraints=rest, within=alternatives.SEARCH_TIMEOUT_S), log)
+        versions = partial(alternatives.with_versions_between, item)
+        best = alternatives.best_version(name, versions, others, solve, time_left)
+        if best.version:
+            which = "is the newest that fits" if best.proven else "fits"
+            words.append(f"{name} {best.version} {which}: ask for {alternatives.with_version(item, best.version)}")
+        elif best.proven:
+            words.append(NO_VERSION_FITS.format(name))
     return "; ".join(words)

@@ -1,4 +1,4 @@
-"""Other names of locked distributions, as image.yaml gives them."""
+"""Checks the aliases of image.yaml: other names of locked distributions."""
 
 from pipeline.config.models import Image
 from pipeline.core import names
@@ -8,11 +8,11 @@ from pipeline.lock.contents import Lock
 
 
 def check_aliases(name: str, image: Image, locked: Lock) -> None:
-    """Raise ConfigError, with the nearest name, for an alias of what is not among the locked wheels."""
-    known = locked.versions
+    """Raises ConfigError, with the nearest name, for an alias of a distribution that the image does not have."""
+    versions = locked.versions
     for i, alias in enumerate(image.aliases):
-        if names.normalised_name(alias.of) not in known:
-            near = suggestion(names.normalised_name(alias.of), known)
+        if names.normalised_name(alias.of) not in versions:
+            near = suggestion(names.normalised_name(alias.of), versions)
             raise ConfigError(
                 f"dockerfiles/{name}/image.yaml: aliases[{i}].of: {alias.of!r} is not locked",
                 hint=near if near.startswith("did you") else f"lockfiles/{name}.requirements.txt lists what is",

@@ -1,4 +1,4 @@
-"""What to write instead: the oldest version after a pinned one that really resolves with the rest of a request."""
+"""Searches what to write instead of a pin: the oldest later version that resolves with the rest of a request."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -8,64 +8,73 @@ from functools import partial
 from pipeline.core.errors import Cancelled, TandemError
 from pipeline.lock import conflict
 
-WITHIN = 60  # seconds for one look; with a warm cache one takes 6 s for vLLM and all that it needs
-ALTOGETHER = 150  # seconds after which no further look begins
-TRIED = 3  # pinned requirements that are looked at
+SEARCH_TIMEOUT_S = 60
+"""The time for one resolution; with a warm cache it takes 6 s for vLLM and everything that it needs."""
+ALL_SEARCHES_S = 150
+"""The time after which no further resolution begins."""
+MOST_SEARCHED = 3
+"""How many pinned requirements are tried."""
 
-Early = Callable[[], bool]
+TimeLeft = Callable[[], bool]
 Solve = Callable[[Sequence[str]], dict[str, str]]
-"""Answers requirements with versions by name; raises Clash if there is no answer."""
+"""Solves requirements; returns versions by name, or raises VersionConflict."""
 
 
 @dataclass(frozen=True)
-class Best:
-    """A version that resolves, and whether it is proven that no better one does."""
+class BestVersion:
+    """The result of a search for a version."""
 
     version: str
+    """A version that resolves; empty if none was found."""
     proven: bool
+    """Whether a better one is known not to resolve."""
 
 
 @dataclass(frozen=True)
-class Later:
-    """A version of a distribution that resolves where `pin` does not, and whether none between the two does."""
+class LaterVersion:
+    """A version of a distribution that resolves where `pin` does not."""
 
     pin: str
     name: str
     version: str
     oldest: bool
+    """Whether no version between the two resolves."""
 
 
-def later(requirements: Sequence[str], text: str, solve: Solve, early: Early | None = None) -> tuple[Later, ...]:
-    """For each pinned requirement that a resolver's explanation names, what resolves instead.
+def later_versions(
+    requirements: Sequence[str], text: str, solve: Solve, time_left: TimeLeft | None = None
+) -> tuple[LaterVersion, ...]:
+    """Returns what resolves instead of each pinned requirement that a resolver's explanation mentions.
 
-    Nothing is said of a pin where nothing was found, or where the index did not answer.
+    A pin is left out if no version was found, or if the index did not answer.
     """
-    found, early = [], early or deadline()
-    pins = [item for item in requirements if pinned(item) and conflict.named(conflict.name_of(item), text)]
-    for pin in pins[:TRIED]:
+    later, time_left = [], time_left or search_deadline()
+    pins = [item for item in requirements if pinned_version(item) and conflict.mentions(conflict.name_of(item), text)]
+    for pin in pins[:MOST_SEARCHED]:
         name, others = conflict.name_of(pin), [item for item in requirements if item != pin]
-        one = best(name, partial(between, pin, pinned(pin)), others, solve, early)
-        if one.version:
-            found.append(Later(pin, name, one.version, one.proven))
-    return tuple(found)
+        above = partial(with_versions_between, pin, pinned_version(pin))
+        best = best_version(name, above, others, solve, time_left)
+        if best.version:
+            later.append(LaterVersion(pin, name, best.version, best.proven))
+    return tuple(later)
 
 
-def words(found: Sequence[Later], origin: str) -> str:
-    """The remedy as a hint; empty if there is none."""
-    if not found:
+def describe_later(later: Sequence[LaterVersion], origin: str) -> str:
+    """Returns the remedy as a hint; empty if there is none. `origin` is the file to edit."""
+    if not later:
         return ""
-    each = [
-        f"{one.name} {one.version} is the oldest after {one.pin} that resolves with the rest"
-        if one.oldest
-        else f"{one.name} {one.version} resolves with the rest, {one.pin} does not"
-        for one in found
+    reasons = [
+        f"{item.name} {item.version} is the oldest after {item.pin} that resolves with the rest"
+        if item.oldest
+        else f"{item.name} {item.version} resolves with the rest, {item.pin} does not"
+        for item in later
     ]
-    versions = " or ".join(exactly(one.pin, one.version) for one in found)
-    return f"{'; '.join(each)}: ask for {versions} in {origin}"
+    versions = " or ".join(with_version(item.pin, item.version) for item in later)
+    return f"{'; '.join(reasons)}: ask for {versions} in {origin}"
 
 
-def pinned(requirement: str) -> str:
-    """The one version that a requirement allows; empty if it allows more."""
+def pinned_version(requirement: str) -> str:
+    """Returns the one version that a requirement allows; empty if it allows more."""
     from packaging.requirements import Requirement
 
     specs = list(Requirement(requirement).specifier)
@@ -73,48 +82,50 @@ def pinned(requirement: str) -> str:
     return specs[0].version if exact else ""
 
 
-def between(requirement: str, above: str = "", below: str = "") -> str:
-    """A requirement with its versions replaced by those between two, both left out; "" leaves that end open."""
+def with_versions_between(requirement: str, above: str = "", below: str = "") -> str:
+    """Returns a requirement for the versions between two, both excluded; "" leaves that end open."""
     from packaging.requirements import Requirement
     from packaging.specifiers import SpecifierSet
 
-    wish = Requirement(requirement)
+    parsed = Requirement(requirement)
     # Neither > nor < takes a local part (PEP 440).
     ends = [operator + end.partition("+")[0] for operator, end in ((">", above), ("<", below)) if end]
-    wish.specifier = SpecifierSet(",".join(ends))
-    return str(wish)
+    parsed.specifier = SpecifierSet(",".join(ends))
+    return str(parsed)
 
 
-def exactly(requirement: str, version: str) -> str:
-    """A requirement for one version."""
+def with_version(requirement: str, version: str) -> str:
+    """Returns a requirement for one version."""
     from packaging.requirements import Requirement
     from packaging.specifiers import SpecifierSet
 
-    wish = Requirement(requirement)
-    wish.specifier = SpecifierSet(f"=={version}")
-    return str(wish)
+    parsed = Requirement(requirement)
+    parsed.specifier = SpecifierSet(f"=={version}")
+    return str(parsed)
 
 
-def best(name: str, wish: Callable[[str], str], others: Sequence[str], solve: Solve, early: Early) -> Best:
-    """The best version of a distribution that resolves with other requirements; "" if none does, or none is found.
+def best_version(
+    name: str, better_than: Callable[[str], str], others: Sequence[str], solve: Solve, time_left: TimeLeft
+) -> BestVersion:
+    """Returns the best version of a distribution that resolves with other requirements.
 
-    `wish` makes a requirement that only better versions than the given one meet, or any that will do for "". It is
-    asked again until there is no answer: which package uv decides on first would else decide which version we name.
+    `better_than` returns a requirement that only better versions than the given one meet, or all that will do for "".
+    The search repeats until nothing resolves: otherwise the result would depend on which package uv decides first.
     """
     version = ""
-    while early():
+    while time_left():
         try:
-            version = solve([wish(version), *others])[name]
-        except conflict.Clash:
-            return Best(version, proven=True)
+            version = solve([better_than(version), *others])[name]
+        except conflict.VersionConflict:
+            return BestVersion(version, proven=True)
         except Cancelled:
             raise
         except TandemError:
             break
-    return Best(version, proven=False)
+    return BestVersion(version, proven=False)
 
 
-def deadline(now: Callable[[], float] = time.monotonic) -> Early:
-    """Whether there is time for one more look, as a function."""
-    until = now() + ALTOGETHER
-    return lambda: now() < until
+def search_deadline(now: Callable[[], float] = time.monotonic) -> TimeLeft:
+    """Returns a function that tells whether there is time for one more resolution."""
+    end = now() + ALL_SEARCHES_S
+    return lambda: now() < end

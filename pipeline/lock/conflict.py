@@ -1,4 +1,4 @@
-"""A resolver's refusal in words: the requirements that clash, who asks for each, and what to do."""
+"""Explains why uv found no solution: which requirements conflict, who has each, and what to do."""
 
 import re
 from collections.abc import Sequence
@@ -6,34 +6,37 @@ from collections.abc import Sequence
 from pipeline.core.errors import ConfigError, TandemError
 from pipeline.core.names import normalised_name
 
-SHOWN = 8  # lines of uv's own explanation; all of it is in the log
-NETWORK = ("Failed to fetch", "error sending request", "Request failed", "dns error")
-WANTS = re.compile(r"([^\s{}]+)(?:\{[^}]*\})?\s+depends? on ([\w.\-\[\]]+)(?:\{[^}]*\})?([^\s{}]*)")
-NONE = re.compile(r"there (?:is|are) no versions? of ([\w.\-\[\]]+)(?:\{[^}]*\})?([^\s{}]*)")
-UNFIT = re.compile(r"(\S+) (has no (?:usable wheels|wheels with a matching [^(,\n]+))")
+SHOWN_LINES = 8
+"""How many lines of uv's own explanation a message has; the log has all of them."""
+NETWORK_SIGNS = ("Failed to fetch", "error sending request", "Request failed", "dns error")
+REQUIREMENT = re.compile(r"([^\s{}]+)(?:\{[^}]*\})?\s+depends? on ([\w.\-\[\]]+)(?:\{[^}]*\})?([^\s{}]*)")
+NO_VERSION = re.compile(r"there (?:is|are) no versions? of ([\w.\-\[\]]+)(?:\{[^}]*\})?([^\s{}]*)")
+NO_WHEEL = re.compile(r"(\S+) (has no (?:usable wheels|wheels with a matching [^(,\n]+))")
 
 
-class Clash(ConfigError):
-    """A request that no set of versions answers; `text` is the resolver's own explanation, without its warnings."""
+class VersionConflict(ConfigError):
+    """No set of versions meets a request."""
 
     text = ""
-    young = False
+    """uv's own explanation, without warnings."""
+    too_young = False
+    """Whether the cut-off date leaves out versions that would do."""
 
-    def advise(self, words: str) -> None:
-        """Give a better hint, if there is one, besides that about the cut-off date."""
-        self.hint = "; ".join(filter(None, (self.hint, words))) if self.young else words or self.hint
+    def advise(self, hint: str) -> None:
+        """Replaces the hint by a better one, if there is one; a hint about the cut-off date stays beside it."""
+        self.hint = "; ".join(filter(None, (self.hint, hint))) if self.too_young else hint or self.hint
 
 
-def explain(output: str, origin: str, requirements: Sequence[str], constraints: Sequence[str]) -> TandemError:
-    """What uv wrote, as the error to raise: a Clash where versions exclude each other.
+def explain_failure(output: str, origin: str, requirements: Sequence[str], constraints: Sequence[str]) -> TandemError:
+    """Returns the error for uv's output: a VersionConflict if versions exclude each other.
 
-    `origin` is the file that holds requirements and constraints.
+    `origin` is the file with the requirements and constraints.
     """
     text = _plain(output)
     if "network was disabled" in text:
         return _unreachable("", "uv is told to stay offline, and its cache does not hold what is asked")
     if "No solution found" not in text:
-        if any(sign in text for sign in NETWORK):
+        if any(sign in text for sign in NETWORK_SIGNS):
             where, causes = re.search(r"Failed to fetch: (\S+)", text), re.findall(r"cause: (.+)", text)
             return _unreachable(where[1] if where else "", causes[-1] if causes else text)
         return TandemError("uv could not resolve the request:\n" + text)
@@ -43,40 +46,43 @@ def explain(output: str, origin: str, requirements: Sequence[str], constraints: 
 
 
 def name_of(requirement: str) -> str:
-    """The normalised name in front of a requirement."""
+    """Returns the normalised name of a requirement; empty if it begins with none."""
     match = re.match(r"[A-Za-z0-9._-]+", requirement.strip())
     return normalised_name(match[0].rstrip("-_.")) if match else ""
 
 
-def _clash(text: str, origin: str, requirements: Sequence[str], constraints: Sequence[str]) -> Clash:
-    sides = [f"{who} wants {what}" for who, what in wants(text, constraints)]
+def _clash(text: str, origin: str, requirements: Sequence[str], constraints: Sequence[str]) -> VersionConflict:
+    sides = [f"{who} wants {what}" for who, what in find_requirements(text, constraints)]
     for key, given in (("requirements", requirements), ("constraints", constraints)):
-        sides += [f"{origin} asks for {item} (python.{key})" for item in given if named(name_of(item), text)]
-    lacks = [f"the index has no {_spaced(name + spec.rstrip(','))}" for name, spec in NONE.findall(text)]
-    lacks += [f"{which} {why.strip()}" for which, why in UNFIT.findall(text)]
+        sides += [f"{origin} asks for {item} (python.{key})" for item in given if mentions(name_of(item), text)]
+    lacks = [f"the index has no {_spaced(name + spec.rstrip(','))}" for name, spec in NO_VERSION.findall(text)]
+    lacks += [f"{which} {why.strip()}" for which, why in NO_WHEEL.findall(text)]
     hints = re.findall(r"^hint: (.+)$", text, re.MULTILINE)
     lines = ["these cannot all be had:", *(f"  {side}" for side in dict.fromkeys([*sides, *lacks]))]
-    young = any("exclude-newer" in hint for hint in hints)
-    hint = _remedy(hints, young, bool(lacks) and len(sides) < 3, origin)
-    clash = Clash("\n".join([*lines, "in uv's words:", *reasons(text)]), hint=hint)
-    clash.text, clash.young = text, young
+    too_young = any("exclude-newer" in hint for hint in hints)
+    hint = _remedy(hints, too_young, bool(lacks) and len(sides) < 3, origin)
+    clash = VersionConflict("\n".join([*lines, "in uv's words:", *first_reasons(text)]), hint=hint)
+    clash.text, clash.too_young = text, too_young
     return clash
 
 
-def wants(text: str, constraints: Sequence[str]) -> list[tuple[str, str]]:
-    """Who wants what, of packages. uv counts our constraints among the wishes of each package: they are left out."""
-    ours = {re.sub(r"\s+", "", item) for item in constraints}
-    found: dict[tuple[str, str], str] = {}
-    for who, name, spec in WANTS.findall(text):
+def find_requirements(text: str, constraints: Sequence[str]) -> list[tuple[str, str]]:
+    """Returns who requires what, among packages.
+
+    uv counts our constraints among the requirements of each package: they are left out.
+    """
+    own_constraints = {re.sub(r"\s+", "", item) for item in constraints}
+    requirements: dict[tuple[str, str], str] = {}
+    for who, name, spec in REQUIREMENT.findall(text):
         what = name + spec.rstrip(",")
-        # That an extra wants its own package says nothing, nor do more versions that want the same.
-        if what not in ours and name_of(who) != name_of(name):
-            found.setdefault((name_of(who), what), _spaced(who))
-    return [(who, what) for (_, what), who in found.items()]
+        # An extra that requires its own package explains nothing, nor do more versions with the same requirement.
+        if what not in own_constraints and name_of(who) != name_of(name):
+            requirements.setdefault((name_of(who), what), _spaced(who))
+    return [(who, what) for (_, what), who in requirements.items()]
 
 
-def _remedy(hints: Sequence[str], young: bool, lacking: bool, origin: str) -> str:
-    if young:
+def _remedy(hints: Sequence[str], too_young: bool, lacking: bool, origin: str) -> str:
+    if too_young:
         return f"it is younger than the cut-off date: give python.cutoff in {origin} a later day, or relock"
     if lacking:
         return "; ".join([f"ask in {origin} for a version that the index has for this platform", *hints])
@@ -84,7 +90,9 @@ def _remedy(hints: Sequence[str], young: bool, lacking: bool, origin: str) -> st
 
 
 def _unknown(name: str, text: str, origin: str, requirements: Sequence[str], constraints: Sequence[str]) -> ConfigError:
-    asks = [f"{who} wants {what}" for who, what in wants(text, constraints) if name_of(what) == name_of(name)]
+    asks = [
+        f"{who} wants {what}" for who, what in find_requirements(text, constraints) if name_of(what) == name_of(name)
+    ]
     for key, given in (("requirements", requirements), ("constraints", constraints)):
         asks += [f"python.{key} asks for {item}" for item in given if name_of(item) == name_of(name)]
     return ConfigError(
@@ -100,17 +108,18 @@ def _unreachable(where: str, why: str) -> TandemError:
     )
 
 
-def named(name: str, text: str) -> bool:
-    """Whether a text names a distribution."""
+def mentions(name: str, text: str) -> bool:
+    """Returns whether a text mentions a distribution."""
     return re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", text, re.IGNORECASE) is not None
 
 
-def _spaced(what: str) -> str:
-    return re.sub(r"^([\w.\-\[\]]+)==", r"\1 ", what)
+def _spaced(requirement: str) -> str:
+    """Write name==version as name version."""
+    return re.sub(r"^([\w.\-\[\]]+)==", r"\1 ", requirement)
 
 
 def _plain(output: str) -> str:
-    """uv's output without warnings, which are about the build machine's own Python."""
+    """Return uv's output without warnings, which are about the build machine's own Python."""
     kept, skipping = [], False
     for line in output.splitlines():
         if not line.startswith((" ", "\t")):
@@ -120,8 +129,8 @@ def _plain(output: str) -> str:
     return "\n".join(kept).strip()
 
 
-def reasons(text: str) -> list[str]:
-    """The first lines of uv's explanation, to be shown as they are."""
+def first_reasons(text: str) -> list[str]:
+    """Returns the first lines of uv's explanation, to be printed as they are."""
     body = text.partition("No solution found when resolving dependencies")[2].partition("\nhint:")[0].lstrip(": \n")
     lines = [f"  {line.strip().removeprefix('cause: ')}" for line in body.splitlines() if line.strip()]
-    return lines if len(lines) <= SHOWN else [*lines[:SHOWN], "  …"]
+    return lines if len(lines) <= SHOWN_LINES else [*lines[:SHOWN_LINES], "  …"]

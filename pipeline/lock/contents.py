@@ -98,7 +98,7 @@ class DebianLock(CommonLock):
     @property
     def place(self) -> Place:
         """Debian's folders for what its packages do not bring."""
-        return place.debian(self.python)
+        return place.debian_place(self.python)
 
     @property
     def pinned(self) -> frozenset[str]:

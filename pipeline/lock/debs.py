@@ -1,4 +1,4 @@
-"""Locked Debian packages, and where to get them: the host's own Debian sources with the suite replaced."""
+"""Locked Debian packages; they are fetched from the host's own Debian sources, with the suite replaced."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -10,57 +10,64 @@ from pipeline.core.errors import HostError, TandemError
 from pipeline.core.log import Log
 
 POCKETS = ("", "-updates", "-security")
-FAMILY = ("stable", "oldstable", "oldoldstable", "testing")  # suites by rank, as sources may name them
+SUITES_BY_RANK = ("stable", "oldstable", "oldoldstable", "testing")
+"""The names by rank that sources may use for a suite."""
 
 
 @dataclass(frozen=True, order=True)
 class Deb:
-    """One binary package: its SHA-256, its size in bytes, and its path below a mirror's root."""
+    """A locked binary package."""
 
     name: str
     version: str
     arch: str
+    """Debian's name of the architecture, or "all"."""
     sha256: str
+    """As hex."""
     size: int
+    """In bytes."""
     path: str
+    """The path below a mirror's root."""
 
     @property
     def file(self) -> str:
-        """The last part of its path, for messages."""
+        """The file name, for messages."""
         return self.path.rsplit("/", 1)[-1]
 
 
 @dataclass(frozen=True)
-class Source:
-    """A mirror's root, and the suite to be read from it, as in trixie-security."""
+class PackageSource:
+    """A suite on a mirror."""
 
     uri: str
+    """The mirror's root, with a slash at the end."""
     suite: str
+    """With its pocket, as in trixie-security."""
 
 
-def mirrors(suite: str) -> tuple[Source, ...]:
-    """The sources of `suite`, made from the host's own Debian sources. Raises HostError if it has none."""
+def package_sources(suite: str) -> tuple[PackageSource, ...]:
+    """Returns the sources of `suite`, made from the host's own Debian sources. Raises HostError if there are none."""
     fields = "$(REPO_URI)|$(RELEASE)|$(COMPONENT)|$(ORIGIN)"
     text = procs.capture(["apt-get", "indextargets", "--format", fields, "Created-By: Packages"], inherit=procs.NETWORK)
-    found = derive(text, suite, _codename())
-    if not found:
+    sources = derive_sources(text, suite, _codename())
+    if not sources:
         raise HostError(
             "apt on this machine has no Debian source to take packages from",
             hint="have a `deb … main` or .sources entry of Debian itself below /etc/apt",
         )
-    return found
+    return sources
 
 
-def derive(targets: str, suite: str, codename: str) -> tuple[Source, ...]:
-    """Sources of `suite` out of lines "uri|suite|component|origin"; one a pocket, Debian's own if apt knows it.
+def derive_sources(targets: str, suite: str, codename: str) -> tuple[PackageSource, ...]:
+    """Returns sources of `suite` from lines "uri|suite|component|origin": one per pocket, Debian's own if apt knows it.
 
-    The origin is empty as long as apt has read no lists. `codename` is the host's own suite.
+    The origin is empty if apt has not read any lists yet. `codename` is the host's own suite.
     """
     best: dict[str, tuple[int, str]] = {}
     for line in targets.splitlines():
         uri, release, component, origin = (*line.split("|"), "", "", "")[:4]
         base, pocket = _split(release)
-        if component != "main" or pocket is None or base not in {codename, suite, *FAMILY}:
+        if component != "main" or pocket is None or base not in {codename, suite, *SUITES_BY_RANK}:
             continue
         if origin not in {"", "Debian"}:
             continue
@@ -69,7 +76,7 @@ def derive(targets: str, suite: str, codename: str) -> tuple[Source, ...]:
             best[pocket] = (rank, uri if uri.endswith("/") else uri + "/")
     if "" not in best:
         return ()
-    return tuple(Source(best[pocket][1], suite + pocket) for pocket in POCKETS if pocket in best)
+    return tuple(PackageSource(best[pocket][1], suite + pocket) for pocket in POCKETS if pocket in best)
 
 
 def _split(release: str) -> tuple[str, str | None]:
@@ -85,14 +92,14 @@ def _codename() -> str:
     return "stable"
 
 
-def items(debs: Iterable[Deb], sources: Sequence[Source]) -> list[store.Download]:
-    """What store.fetch_all() wants; the security mirror's paths start with pool/updates."""
+def store_items(debs: Iterable[Deb], sources: Sequence[PackageSource]) -> list[store.Download]:
+    """Returns the packages as store.fetch_all() takes them; paths on the security mirror begin with pool/updates."""
     roots = list(dict.fromkeys(source.uri for source in sources))
-    back = roots[::-1]
+    security_first = roots[::-1]
     return [
         store.Download(
             f"{deb.name} {deb.version} ({deb.arch})",
-            tuple(uri + deb.path for uri in (back if deb.path.startswith("pool/updates/") else roots)),
+            tuple(uri + deb.path for uri in (security_first if deb.path.startswith("pool/updates/") else roots)),
             deb.sha256,
             deb.size,
         )
@@ -100,33 +107,33 @@ def items(debs: Iterable[Deb], sources: Sequence[Source]) -> list[store.Download
     ]
 
 
-def fetch(debs: Sequence[Deb], suite: str, log: Log, *, image: str, title: str) -> dict[str, Path]:
-    """Every .deb, from the store or a mirror, by SHA-256.
+def fetch_debs(debs: Sequence[Deb], suite: str, log: Log, *, image: str, title: str) -> dict[str, Path]:
+    """Fetches every package from the store or a mirror; returns the files by SHA-256.
 
-    Raises TandemError that names a package that is in neither place, with the re-lock of that one package.
+    Raises TandemError that names a package which neither has, with the command that locks this one package again.
     """
-    sources = mirrors(suite) if any(store.stored_file(deb.sha256) is None for deb in debs) else ()
+    sources = package_sources(suite) if any(store.stored_file(deb.sha256) is None for deb in debs) else ()
     try:
-        return store.fetch_all(items(debs, sources), log, title=title, proxies=proxies())
+        return store.fetch_all(store_items(debs, sources), log, title=title, proxies=apt_proxies())
     except store.MissingFileError as error:
         name = error.item.name.split(" ", 1)[0]
         raise TandemError(
             f"lockfiles/{image}.debs.txt: {error}",
-            hint=f"mirrors drop old versions: `TANDEM_LOCK=upgrade:{name} ./doitw lock:{image}` locks this one anew",
+            hint=f"mirrors drop old versions: `TANDEM_LOCK=upgrade:{name} ./doitw lock:{image}` locks this one again",
         ) from error
 
 
-def proxies() -> dict[str, str] | None:
-    """The proxies of apt's configuration by scheme, or None: then the environment's hold."""
+def apt_proxies() -> dict[str, str] | None:
+    """Returns the proxies of apt's configuration by scheme; None if it has none, so that the environment's apply."""
     text = procs.capture(["apt-config", "dump", "--format", "%F %v%n"], inherit=procs.NETWORK)
-    found = {}
+    urls = {}
     for line in text.splitlines():
         match = re.fullmatch(r"Acquire::(https?)::Proxy (\S+)", line, re.IGNORECASE)
         if match:
-            found[match[1].lower()] = match[2]
-    return {scheme: url for scheme, url in found.items() if url != "DIRECT"} if found else None
+            urls[match[1].lower()] = match[2]
+    return {scheme: url for scheme, url in urls.items() if url != "DIRECT"} if urls else None
 
 
-def version() -> str:
-    """apt's version."""
+def apt_version() -> str:
+    """Returns apt's version, which a lock records."""
     return procs.capture(["apt-get", "--version"]).split()[1]

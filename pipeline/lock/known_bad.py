@@ -1,11 +1,10 @@
-"""Combinations that are known to fail later although their metadata allows them: said when they are locked."""
+"""Combinations of distributions that fail although their metadata allows them; `lock` warns of them."""
 
 from collections.abc import Mapping
 
-# What `ray[default]` brings in every Ray since 2.9; without, `ray start` runs and its dashboard and job API do not.
 DASHBOARD = ("aiohttp", "aiohttp-cors", "colorful", "prometheus-client")
+"""The packages that `ray[default]` brings in every Ray since 2.9; without them, dashboard and job API do not start."""
 
-# Public reports: the distributions with the versions that fail together, and how that shows.
 REPORTED = (
     (
         {"ray": "==2.55.*"},
@@ -16,28 +15,29 @@ REPORTED = (
         "Transformers renamed a configuration class that vLLM imports; Qwen3.6 fails (vllm#50428)",
     ),
 )
+"""Combinations that public reports name: the versions of each distribution, and the symptom."""
 
 
-def warnings(versions: Mapping[str, str]) -> tuple[str, ...]:
-    """One line for each combination among distributions (normalised names) that is known to fail."""
-    found = []
+def find_warnings(versions: Mapping[str, str]) -> tuple[str, ...]:
+    """Returns one line for each combination among distributions (normalised name → version) that is known to fail."""
+    lines = []
     missing = [name for name in DASHBOARD if name not in versions]
     if "ray" in versions and missing:
-        found.append(
+        lines.append(
             f"ray {versions['ray']} is without its dashboard's packages ({', '.join(missing)} missing): "
             "ask for ray[default]; ray[cgraph] alone does not bring them"
         )
-    for together, why in REPORTED:
-        if all(_allows(spec, versions.get(name, "")) for name, spec in together.items()):
-            found.append(f"{' with '.join(f'{name} {versions[name]}' for name in together)}: {why}")
-    return tuple(found)
+    for specifiers, symptom in REPORTED:
+        if all(_allows(specifier, versions.get(name, "")) for name, specifier in specifiers.items()):
+            lines.append(f"{' with '.join(f'{name} {versions[name]}' for name in specifiers)}: {symptom}")
+    return tuple(lines)
 
 
-def _allows(spec: str, version: str) -> bool:
+def _allows(specifier: str, version: str) -> bool:
     from packaging.specifiers import SpecifierSet
     from packaging.version import InvalidVersion
 
     try:
-        return bool(version) and SpecifierSet(spec).contains(version, prereleases=True)
+        return bool(version) and SpecifierSet(specifier).contains(version, prereleases=True)
     except InvalidVersion:
         return False

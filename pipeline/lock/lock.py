@@ -1,4 +1,7 @@
-"""request → lock: uv for the wheels, apt for the .debs, and no pin moves unless someone asks."""
+"""Stage lock: makes a lock that answers an image's request, with uv for the wheels and apt for the Debian packages.
+
+A pin moves only if the request or TANDEM_LOCK asks for it.
+"""
 
 import re
 from collections.abc import Mapping
@@ -10,66 +13,65 @@ from pipeline.core.errors import ConfigError
 from pipeline.core.log import Log
 from pipeline.lock import additions, aliases, combined, debian, lockfile
 from pipeline.lock.contents import CombinedLock, DebianLock, Lock
-from pipeline.lock.request import FILES, file_paths, request
-from pipeline.lock.wheel_tags import Target
-
-__all__ = ["Lock", "answers", "make", "read", "target"]
-
-read = lockfile.read
+from pipeline.lock.request import FILES, file_paths, request_of
+from pipeline.lock.wheel_tags import WheelTarget
 
 
-def answers(lock: Lock, image: Image) -> bool:
-    """Whether a lock answers what its image asks now."""
-    return lock.request == request(image)
+def answers_request(lock: Lock, image: Image) -> bool:
+    """Returns whether a lock was made for the request that its image makes now."""
+    return lock.request == request_of(image)
 
 
-def target(lock: Lock) -> Target:
-    """What the lock's wheels must fit."""
+def wheel_target(lock: Lock) -> WheelTarget:
+    """Returns what the lock's wheels must fit. Raises ConfigError if the image has no glibc."""
     match lock:
         case DebianLock():
-            return debian.target(lock.arch, lock.python, lock.debs, lock.name)
+            return debian.wheel_target(lock.arch, lock.python, lock.debs, lock.name)
         case CombinedLock():
-            return additions.target(lock.reading)
+            return additions.wheel_target(lock.reading)
 
 
-def make(name: str, image: Image, root: Path, mode: str, log: Log) -> Lock:
-    """The lock that answers an image's request, written below `root`/lockfiles if it had to be made.
+def lock_image(name: str, image: Image, root: Path, mode: str, log: Log) -> Lock:
+    """Returns the lock that answers an image's request; writes it below `root`/lockfiles if it is a new one.
 
-    `mode` is "" (a lock that answers is kept; else as few pins move as can be), "frozen" (ConfigError instead of
-    resolving), "upgrade" (pins move), or "upgrade:NAME,…" (only these packages' pins move). Raises ConfigError for an
-    alias of what is not locked, once the lock is there: another alias needs no other lock.
+    `mode` is the value of TANDEM_LOCK: "" keeps a lock that answers, and else moves as few pins as possible; "frozen"
+    raises ConfigError instead of resolving; "upgrade" moves all pins; "upgrade:NAME,…" moves those of these packages.
+    Raises ConfigError, and for an alias of an unlocked distribution only once the lock is written: another alias needs
+    no other lock. Raises TandemError if index, mirror or registry cannot be reached.
     """
-    found = _answering(name, image, root, mode, log)
-    aliases.check_aliases(name, image, found)
-    return found
+    lock = _lock_request(name, image, root, mode, log)
+    aliases.check_aliases(name, image, lock)
+    return lock
 
 
-def _answering(name: str, image: Image, root: Path, mode: str, log: Log) -> Lock:
-    names = upgraded(mode)
-    old = _old(name, root, mode)
+def _lock_request(name: str, image: Image, root: Path, mode: str, log: Log) -> Lock:
+    names = names_to_upgrade(mode)
+    old = _read_old(name, root, mode)
     if old is not None and names is None:
-        if answers(old, image):
+        if answers_request(old, image):
             return old
-        log.line(f"lockfiles/{name}: " + differences(old.request, request(image)))
+        log.line(f"lockfiles/{name}: {describe_differences(old.request, request_of(image))}")
     if mode == "frozen":
         assert old is not None
+        differences = describe_differences(old.request, request_of(image))
         raise ConfigError(
-            f"lockfiles/{name}.lock.json does not answer image.yaml: {differences(old.request, request(image))}",
+            f"lockfiles/{name}.lock.json does not answer image.yaml: {differences}",
             hint=f"`TANDEM_LOCK= ./doitw lock:{name}`, then commit lockfiles/",
         )
-    locked: Lock
-    # A lock of the other kind pins nothing that this one has.
+    lock: Lock
+    # A lock of the other kind has no pin to keep.
     match image:
         case DebianImage():
-            locked = debian.make(name, image, old if isinstance(old, DebianLock) else None, names, log)
+            lock = debian.lock_debian_image(name, image, old if isinstance(old, DebianLock) else None, names, log)
         case CombinedImage():
-            locked = combined.make(name, image, root, old if isinstance(old, CombinedLock) else None, names, log)
-    lockfile.write(locked, root)
-    return locked
+            before = old if isinstance(old, CombinedLock) else None
+            lock = combined.lock_combined_image(name, image, root, before, names, log)
+    lockfile.write_lock(lock, root)
+    return lock
 
 
-def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """What is asked now and was not, and the other way round, in words."""
+def describe_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """Returns what two requests do not have in common, in words."""
     words = []
     for key in sorted(old.keys() | new.keys()):
         before, after = old.get(key), new.get(key)
@@ -81,8 +83,11 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     return "; ".join(words)
 
 
-def upgraded(mode: str) -> frozenset[str] | None:
-    """The packages whose pins may move: None for none, the empty set for all."""
+def names_to_upgrade(mode: str) -> frozenset[str] | None:
+    """Returns the packages whose pins may move: None for none, the empty set for all.
+
+    Raises ConfigError for a value of TANDEM_LOCK that is not a mode.
+    """
     word, _, names = mode.partition(":")
     if mode in {"", "frozen"}:
         return None
@@ -91,12 +96,12 @@ def upgraded(mode: str) -> frozenset[str] | None:
     return frozenset(filter(None, re.split(r"[,\s]+", names)))
 
 
-def _old(name: str, root: Path, mode: str) -> Lock | None:
-    """The lock as it is; None if there is none, or if it is damaged and all pins may move anyway."""
+def _read_old(name: str, root: Path, mode: str) -> Lock | None:
+    """Return the lock as it is; None if there is none, or if it is damaged and all pins may move anyway."""
     if mode != "frozen" and not (root / file_paths(name, FILES)["head"]).exists():
         return None
     try:
-        return read(name, root)
+        return lockfile.read_lock(name, root)
     except ConfigError:
         if mode == "upgrade":
             return None

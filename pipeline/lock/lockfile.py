@@ -1,9 +1,9 @@
-"""The files of a lock: reading, and writing each by one rename.
+"""Reads and writes the files of a lock, each by one rename.
 
-Below lockfiles/, committed: `<image>.requirements.txt` (as pip and uv read it, with hashes, without URLs),
-`<image>.debs.txt` and `<image>.interpreter.txt` (columns), and `<image>.lock.json` (the request, the cut-off date, who
-resolved it, the wheels' file names and sizes, the hashes of the other three). An image on another one has
-`<image>.reading.json` in place of the .debs: what that one holds.
+They lie below lockfiles/ and are committed: `<image>.requirements.txt` (as pip and uv read it, with hashes, without
+URLs), `<image>.debs.txt` and `<image>.interpreter.txt` (columns), and `<image>.lock.json` (the request, the cut-off
+date, the versions of the resolvers, the wheels' file names and sizes, the hashes of the other files). An image on top
+of another one has `<image>.reading.json`, the facts of its base, in place of `<image>.debs.txt`.
 """
 
 import hashlib
@@ -26,21 +26,21 @@ from pipeline.lock.resolver import Wheel
 
 Kind = TypeVar("Kind", DebianLock, CombinedLock)
 SCHEMA = 1
-DEBS = "# package version architecture sha256 size path-below-the-mirror"
-WHEELS = "# Wheels for one platform. Made by `./doitw lock:{name}`; `pip install --require-hashes -r` reads it."
-PIN = re.compile(r"^([a-z0-9][a-z0-9.-]*)==([^\s\\]+)((?:\s*\\\n\s+--hash=sha256:[0-9a-f]{64})+)$", re.MULTILINE)
+DEBS_HEAD = "# package version architecture sha256 size path-below-the-mirror"
+WHEELS_HEAD = "# Wheels for one platform. Made by `./doitw lock:{name}`; `pip install --require-hashes -r` reads it."
+PINNED = re.compile(r"^([a-z0-9][a-z0-9.-]*)==([^\s\\]+)((?:\s*\\\n\s+--hash=sha256:[0-9a-f]{64})+)$", re.MULTILINE)
 
 
-def read(name: str, root: Path) -> Lock:
+def read_lock(name: str, root: Path) -> Lock:
     """Returns the lock of an image. Raises ConfigError if a file of it is missing or is not as it was written."""
     path = file_paths(name, FILES)["head"]
-    text = {"head": _text(root, path, name)}
+    text = {"head": _read_text(root, path, name)}
     try:
         head = json.loads(text["head"])
         if head["schema"] != SCHEMA:
             raise ValueError(f"its schema is {head['schema']}, not {SCHEMA}")
         paths = file_paths(name, FILES_ON_IMAGE if "base" in head else FILES)
-        text |= {part: _text(root, path, name) for part, path in paths.items() if part != "head"}
+        text |= {part: _read_text(root, path, name) for part, path in paths.items() if part != "head"}
         for part, sha256 in head["files"].items():
             if _sha256(text[part]) != sha256:
                 raise ValueError(f"{paths[part]} is not the file that was written with it")
@@ -55,19 +55,19 @@ def _decoded(name: str, head: Mapping[str, Any], text: Mapping[str, str]) -> Loc
         "request": head["request"],
         "cutoff": head["cutoff"],
         "epoch": head["epoch"],
-        "wheels": wheels(text["wheels"], head["wheels"]),
-        "interpreter": debs(text["interpreter"]),
+        "wheels": parse_requirements(text["wheels"], head["wheels"]),
+        "interpreter": parse_debs(text["interpreter"]),
         "tools": head["tools"],
     }
     if "base" in head:
         reading = msgspec.json.decode(text["reading"], type=ImageFacts)
         return CombinedLock(**shared, base=head["base"], reading=reading)
-    return DebianLock(**shared, debs=debs(text["debs"]))
+    return DebianLock(**shared, debs=parse_debs(text["debs"]))
 
 
-def read_kind(kind: type[Kind], name: str, root: Path) -> Kind:
+def read_lock_of(kind: type[Kind], name: str, root: Path) -> Kind:
     """Returns the lock of an image whose kind is known. Raises ConfigError as read() does, and for the other kind."""
-    locked = read(name, root)
+    locked = read_lock(name, root)
     if not isinstance(locked, kind):
         raise ConfigError(
             f"{file_paths(name, FILES)['head']}: it locks an image that is made in another way",
@@ -76,9 +76,9 @@ def read_kind(kind: type[Kind], name: str, root: Path) -> Kind:
     return locked
 
 
-def write(lock: Lock, root: Path) -> None:
-    """Write a lock's files, its head last: a kill in between leaves a lock that says it is not whole."""
-    text = {"wheels": requirements(lock.name, lock.wheels), "interpreter": columns(lock.interpreter)}
+def write_lock(lock: Lock, root: Path) -> None:
+    """Writes a lock's files, its head last: after a kill in between, reading it reports that it is not complete."""
+    text = {"wheels": format_requirements(lock.name, lock.wheels), "interpreter": format_debs(lock.interpreter)}
     head = {
         "schema": SCHEMA,
         "request": lock.request,
@@ -89,7 +89,7 @@ def write(lock: Lock, root: Path) -> None:
     }
     match lock:
         case DebianLock():
-            _write_files(lock.name, FILES, head, {**text, "debs": columns(lock.debs)}, root)
+            _write_files(lock.name, FILES, head, {**text, "debs": format_debs(lock.debs)}, root)
         case CombinedLock():
             reading = msgspec.json.format(msgspec.json.encode(lock.reading, order="sorted"), indent=1).decode() + "\n"
             _write_files(lock.name, FILES_ON_IMAGE, {**head, "base": lock.base}, {**text, "reading": reading}, root)
@@ -108,55 +108,58 @@ def _write_files(
             temporary.chmod(0o644)
 
 
-def requirements(name: str, pins: Iterable[Wheel]) -> str:
-    """The wheels as a requirements file; the hash of the wheel that fits best comes first."""
+def format_requirements(name: str, pins: Iterable[Wheel]) -> str:
+    """Returns the wheels as a requirements file; the hash of the wheel that fits best comes first."""
     blocks = [
         " \\\n".join([f"{pin.name}=={pin.version}", *(f"    --hash={hash_}" for hash_ in pin.hashes)])
         for pin in sorted(pins)
     ]
-    return "\n".join([WHEELS.format(name=name), *blocks]) + "\n"
+    return "\n".join([WHEELS_HEAD.format(name=name), *blocks]) + "\n"
 
 
-def wheels(text: str, details: Mapping[str, Any]) -> tuple[Wheel, ...]:
-    """A requirements file as requirements() writes it. Raises ValueError for a line that it would not write."""
-    found = []
-    for name, version, tail in PIN.findall(text):
+def parse_requirements(text: str, details: Mapping[str, Any]) -> tuple[Wheel, ...]:
+    """Returns the wheels of a file that format_requirements() wrote; `details` has file names and sizes by SHA-256.
+
+    Raises ValueError for a line that format_requirements() would not write.
+    """
+    wheels = []
+    for name, version, tail in PINNED.findall(text):
         hashes = tuple(re.findall(r"sha256:[0-9a-f]{64}", tail))
         entry = details.get(hashes[0].partition(":")[2], {"file": "", "size": 0})
-        found.append(Wheel(name, version, hashes, entry["file"], entry["size"]))
-    rest = [line for line in PIN.sub("", text).splitlines() if line.strip() and not line.startswith("#")]
+        wheels.append(Wheel(name, version, hashes, entry["file"], entry["size"]))
+    rest = [line for line in PINNED.sub("", text).splitlines() if line.strip() and not line.startswith("#")]
     if rest:
         raise ValueError(f"not a pinned requirement with hashes: {rest[0]!r}")
-    return tuple(found)
+    return tuple(wheels)
 
 
-def columns(packages: Iterable[Deb]) -> str:
-    """Packages, one a line."""
+def format_debs(packages: Iterable[Deb]) -> str:
+    """Returns packages as text, one a line, with DEBS_HEAD as the first line."""
     lines = [" ".join([d.name, d.version, d.arch, d.sha256, str(d.size), d.path]) for d in sorted(packages)]
-    return "\n".join([DEBS, *lines]) + "\n"
+    return "\n".join([DEBS_HEAD, *lines]) + "\n"
 
 
-def debs(text: str) -> tuple[Deb, ...]:
-    """Packages as columns() writes them. Raises ValueError for a line that has not six columns."""
-    found = []
+def parse_debs(text: str) -> tuple[Deb, ...]:
+    """Returns the packages of a text that format_debs() wrote. Raises ValueError for a line without six columns."""
+    packages = []
     for line in text.splitlines():
         if line.strip() and not line.startswith("#"):
             words = line.split()
             if len(words) != 6:
                 raise ValueError(f"not six columns: {line!r}")
-            found.append(Deb(words[0], words[1], words[2], words[3], int(words[4]), words[5]))
-    return tuple(found)
+            packages.append(Deb(words[0], words[1], words[2], words[3], int(words[4]), words[5]))
+    return tuple(packages)
 
 
-def _text(root: Path, path: str, name: str) -> str:
+def _read_text(root: Path, path: str, name: str) -> str:
     try:
         return (root / path).read_text(encoding="utf-8")
     except FileNotFoundError as error:
         if path == file_paths(name, FILES)["head"]:
             hint = f"`TANDEM_LOCK= ./doitw lock:{name}` makes it"
             raise ConfigError(f"{path}: there is no such lock", hint=hint) from error
-        said = f"{path}: it belongs to a lock, and is not there"
-        raise ConfigError(said, hint=f"restore it, or `./doitw relock {name}`") from error
+        message = f"{path}: it belongs to a lock, and is missing"
+        raise ConfigError(message, hint=f"restore it, or `./doitw relock {name}`") from error
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from error
 

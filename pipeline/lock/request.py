@@ -1,5 +1,6 @@
-"""What an image asks of its lock, spelled out by hand (a new key of image.yaml does not unsettle old locks); and where
-that lies.
+"""The request that image.yaml makes of a lock, and the names of a lock's files.
+
+The request is spelled out by hand: a new key of image.yaml must not invalidate old locks.
 """
 
 from collections.abc import Mapping
@@ -14,8 +15,8 @@ FILES_ON_IMAGE = {**_SHARED, "reading": "reading.json"}
 """The files of a lock of an image on top of another image."""
 
 
-def request(image: Image) -> dict[str, Any]:
-    """The request as plain JSON; a lock that holds an equal one answers the image."""
+def request_of(image: Image) -> dict[str, Any]:
+    """Returns the request as plain JSON; a lock with an equal one answers the image."""
     match image:
         case DebianImage():
             return _debian(image)

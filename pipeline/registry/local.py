@@ -86,7 +86,7 @@ def _build_image(locked: Sequence[Deb], scratch: Path, log: Log) -> str:
     tag = f"tandem/registry:{hashlib.sha256(content.encode()).hexdigest()[:12]}"
     description = engine.find_image("local", tag)
     if description is None:
-        files = debs.fetch(packages, REGISTRY.suite, log, image=REGISTRY.name, title="packages of the registry")
+        files = debs.fetch_debs(packages, REGISTRY.suite, log, image=REGISTRY.name, title="packages of the registry")
         _write_context([files[deb.sha256] for deb in packages], scratch)
         # Not python-on-whales: it looks the image up by the config digest, which this image store does not know.
         options = ["--builder", endpoint.docker_context(), "--tag", tag, "--network", "none"]

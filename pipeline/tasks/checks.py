@@ -29,7 +29,7 @@ def smoke(config: Config, name: str, image: Image) -> Task:
         from pipeline.lock import lockfile
         from pipeline.smoke import smoke as stage
 
-        locked = lockfile.read(name, config.root)
+        locked = lockfile.read_lock(name, config.root)
         digest = str(run.upstream[f"build:{name}"]["digest"])
         with _reported(config, name) as report:
             smoked = stage.smoke(digest, name, image, locked.versions, config.root / folder, run.log, locked.inside)
@@ -48,7 +48,7 @@ def smoke(config: Config, name: str, image: Image) -> Task:
                 "distributions": list(image.distributions),
             },
             tools=(f"emulator {image.platform}",),
-            code=("pipeline.smoke.smoke", "pipeline.lock.lockfile:read"),
+            code=("pipeline.smoke.smoke", "pipeline.lock.lockfile:read_lock"),
         ),
         needs=(f"lock:{name}", f"build:{name}"),
         run=run,

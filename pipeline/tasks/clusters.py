@@ -16,7 +16,7 @@ from pipeline.core import results
 from pipeline.core.errors import TandemError
 from pipeline.graph.task import Claim, Inputs, Json, Outputs, Run, Task
 from pipeline.host import engine
-from pipeline.lock.service_packages import LAB, REGISTRY, Wanted
+from pipeline.lock.service_packages import LAB, REGISTRY, ServicePackages
 from pipeline.tasks import claims
 from pipeline.tasks.checks import EMULATION
 from pipeline.tasks.images import kept, lock_mode
@@ -47,7 +47,7 @@ def tasks(config: Config, name: str, cluster: Cluster) -> Iterator[Task]:
     yield _deploy(config, name, cluster)
 
 
-def _debs_lock(config: Config, wanted: Wanted, doc: str) -> Task:
+def _debs_lock(config: Config, wanted: ServicePackages, doc: str) -> Task:
     mode = lock_mode()
 
     def run(run: Run) -> Outputs:

@@ -13,7 +13,7 @@ from pipeline.core import results
 from pipeline.graph.task import Claim, Inputs, Json, Outputs, Run, Task
 from pipeline.host import engine
 from pipeline.image.results import Base, Built, PulledImage, RootFilesystem, Wheels
-from pipeline.lock.request import FILES, FILES_ON_IMAGE, file_paths, request
+from pipeline.lock.request import FILES, FILES_ON_IMAGE, file_paths, request_of
 from pipeline.tasks import checks, claims
 from pipeline.tasks.outputs import from_outputs, to_outputs
 
@@ -53,7 +53,7 @@ def _lock(config: Config, name: str, image: Image, files: Mapping[str, str]) -> 
         from pipeline.core import store
         from pipeline.lock import lock
 
-        made = lock.make(name, image, config.root, mode, run.log)
+        made = lock.lock_image(name, image, config.root, mode, run.log)
         return {"files": {path: store.file_digest(config.root / path) for path in paths}, "epoch": made.epoch}
 
     def world(outputs: Outputs) -> tuple[Claim, ...]:
@@ -66,7 +66,7 @@ def _lock(config: Config, name: str, image: Image, files: Mapping[str, str]) -> 
         doc=f"what {name} asks for, as versions and hashes",
         inputs=Inputs(
             # Aliases are not resolved, but must be of something that is.
-            params={"request": request(image), "aliases": [[alias.name, alias.of] for alias in image.aliases]},
+            params={"request": request_of(image), "aliases": [[alias.name, alias.of] for alias in image.aliases]},
             code=("pipeline.lock.lock",),
         ),
         run=run,
@@ -81,7 +81,7 @@ def _base(config: Config, name: str) -> Task:
         from pipeline.lock import lockfile
         from pipeline.lock.contents import DebianLock
 
-        locked = lockfile.read_kind(DebianLock, name, config.root)
+        locked = lockfile.read_lock_of(DebianLock, name, config.root)
         made = base.make_root_filesystem(locked, run.scratch, run.log)
         results.keep(run.scratch / "rootfs.tar", _base_file(config, made), _base_hashes(made))
         return to_outputs(made)
@@ -93,7 +93,7 @@ def _base(config: Config, name: str) -> Task:
     return Task(
         name=f"base:{name}",
         doc=f"the root filesystem of {name}, from its locked Debian packages",
-        inputs=Inputs(files=(COMPILER,), code=("pipeline.image.base", "pipeline.lock.lockfile:read_kind")),
+        inputs=Inputs(files=(COMPILER,), code=("pipeline.image.base", "pipeline.lock.lockfile:read_lock_of")),
         needs=(f"lock:{name}",),
         run=run,
         world=world,
@@ -108,7 +108,7 @@ def _underlay(config: Config, name: str) -> Task:
         from pipeline.lock import lockfile
         from pipeline.lock.contents import CombinedLock
 
-        locked = lockfile.read_kind(CombinedLock, name, config.root)
+        locked = lockfile.read_lock_of(CombinedLock, name, config.root)
         made = base_paths.pull_base(locked, config.root, run.scratch, run.log)
         results.keep(run.scratch / base_paths.LIST, _base_file(config, made), _base_hashes(made))
         return to_outputs(made)
@@ -121,7 +121,7 @@ def _underlay(config: Config, name: str) -> Task:
     return Task(
         name=f"base:{name}",
         doc=f"the image below {name}, by digest",
-        inputs=Inputs(code=("pipeline.image.base_paths", "pipeline.lock.lockfile:read_kind")),
+        inputs=Inputs(code=("pipeline.image.base_paths", "pipeline.lock.lockfile:read_lock_of")),
         needs=(f"lock:{name}",),
         run=run,
         world=world,
@@ -134,7 +134,7 @@ def _wheels(config: Config, name: str) -> Task:
         from pipeline.image import wheels
         from pipeline.lock import lockfile
 
-        made = wheels.make_layers(lockfile.read(name, config.root), run.scratch / "layers", run.log)
+        made = wheels.make_layers(lockfile.read_lock(name, config.root), run.scratch / "layers", run.log)
         results.keep(run.scratch / "layers", _layers_folder(config, made), _layer_hashes(made))
         return to_outputs(made)
 
@@ -152,7 +152,7 @@ def _added_wheels(config: Config, name: str) -> Task:
 
         base = from_outputs(run.upstream[below], PulledImage)
         present = base_paths.read_paths(_base_file(config, base))
-        made = wheels.make_layers(lockfile.read(name, config.root), run.scratch / "layers", run.log, present)
+        made = wheels.make_layers(lockfile.read_lock(name, config.root), run.scratch / "layers", run.log, present)
         results.keep(run.scratch / "layers", _layers_folder(config, made), _layer_hashes(made))
         return to_outputs(made)
 
@@ -195,7 +195,7 @@ def _build(config: Config, name: str, image: Image, *files: str) -> Task:
         )
         # Another checkout may be building an image of that name.
         new = f"tandem/{name}:new-{hashlib.sha256(str(config.root).encode()).hexdigest()[:8]}"
-        built = build.build(name, image, lockfile.read(name, config.root), parts, new, run.scratch, run.log)
+        built = build.build(name, image, lockfile.read_lock(name, config.root), parts, new, run.scratch, run.log)
         # Named after its bytes, not its inputs: what is built again to the same bytes is the same result.
         tag = f"tandem/{name}:{built.digest.removeprefix('sha256:')[:12]}"
         engine.rename_image(built.digest, new, tag)
@@ -239,7 +239,7 @@ def _push(config: Config, name: str, image: Image) -> Task:
         from pipeline.registry.push import SmokedImage
 
         digest = str(run.upstream[f"smoke:{name}"]["digest"])
-        tag = lockfile.read(name, config.root).cutoff
+        tag = lockfile.read_lock(name, config.root).cutoff
         return to_outputs(push.push(SmokedImage(digest, image.platform), target.address, repository, tag, run.log))
 
     def world(outputs: Outputs) -> tuple[Claim, ...]:
@@ -251,7 +251,7 @@ def _push(config: Config, name: str, image: Image) -> Task:
         doc=f"{name} in the registry, by digest",
         inputs=Inputs(
             params={"address": target.address, "repository": repository},
-            code=("pipeline.registry.push", "pipeline.lock.lockfile:read"),
+            code=("pipeline.registry.push", "pipeline.lock.lockfile:read_lock"),
         ),
         needs=(f"lock:{name}", f"smoke:{name}"),
         after=("registry",),

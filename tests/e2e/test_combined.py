@@ -110,7 +110,7 @@ def test_two_ranks_over_two_nodes_answer_from_the_combined_image(combined: Proje
 
 
 def test_every_layer_of_the_base_is_as_it_was(combined: Project) -> None:
-    locked = lockfile.read_kind(CombinedLock, "gb10", combined.root)
+    locked = lockfile.read_lock_of(CombinedLock, "gb10", combined.root)
     repository, _, digest = locked.base.partition("/")[2].partition("@")
     base = api.get_manifest(combined.registry, repository, digest)
     made = api.get_manifest(combined.registry, "tandem/gb10", combined.record("push:gb10")["digest"])
@@ -124,7 +124,7 @@ def test_every_layer_of_the_base_is_as_it_was(combined: Project) -> None:
 
 
 def test_what_was_inside_is_in_the_lock_and_what_was_added_is_nothing_of_it(combined: Project) -> None:
-    locked = lockfile.read("gb10", combined.root)
+    locked = lockfile.read_lock("gb10", combined.root)
     assert locked.inside["vllm"].startswith("0.17.1rc1")
     assert "ray" not in locked.inside
     added = {wheel.name for wheel in locked.wheels}

@@ -71,8 +71,8 @@ def _write(project: Project, name: str, base: str) -> None:
 
 
 def test_only_what_was_asked_for_is_added(built: Project) -> None:
-    assert [wheel.name for wheel in lockfile.read(NAME, built.root).wheels] == ["iniconfig"]
-    assert "ray" in lockfile.read(NAME, built.root).inside
+    assert [wheel.name for wheel in lockfile.read_lock(NAME, built.root).wheels] == ["iniconfig"]
+    assert "ray" in lockfile.read_lock(NAME, built.root).inside
 
 
 def test_the_lock_answers_as_long_as_the_request_is_the_same(built: Project) -> None:
@@ -89,7 +89,7 @@ def test_a_second_build_gives_the_same_digest(built: Project) -> None:
 
 
 def test_a_pruned_base_is_pulled_again_when_it_is_needed(built: Project) -> None:
-    base = lockfile.read_kind(CombinedLock, NAME, built.root).base
+    base = lockfile.read_lock_of(CombinedLock, NAME, built.root).base
     # By its digest: under all names, the build's own too.
     engine.client().images.remove(base.rpartition("@")[2], force=True)
     assert engine.find_image("local", base.rpartition("@")[2]) is None
@@ -100,7 +100,7 @@ def test_a_pruned_base_is_pulled_again_when_it_is_needed(built: Project) -> None
 
 def test_a_base_that_only_this_engine_has_can_be_built_on(built: Project) -> None:
     images = engine.client().images
-    images.get(lockfile.read_kind(CombinedLock, NAME, built.root).base.rpartition("@")[2]).tag(
+    images.get(lockfile.read_lock_of(CombinedLock, NAME, built.root).base.rpartition("@")[2]).tag(
         "only-here.invalid/native", "1"
     )
     try:

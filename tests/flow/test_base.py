@@ -25,7 +25,7 @@ IMAGE = DebianImage(
 
 @pytest.fixture(scope="module")
 def locked(tmp_path_factory: pytest.TempPathFactory) -> DebianLock:
-    made = lock.make("tiny", IMAGE, tmp_path_factory.mktemp("root"), "", NullLog())
+    made = lock.lock_image("tiny", IMAGE, tmp_path_factory.mktemp("root"), "", NullLog())
     assert isinstance(made, DebianLock)
     return made
 

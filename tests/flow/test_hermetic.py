@@ -65,7 +65,7 @@ def demo(folder: Path) -> Wheel:
 @pytest.fixture(scope="module")
 def locked(tmp_path_factory: pytest.TempPathFactory) -> DebianLock:
     folder = tmp_path_factory.mktemp("root")
-    found = lock.make("tiny", IMAGE, folder, "", NullLog())
+    found = lock.lock_image("tiny", IMAGE, folder, "", NullLog())
     assert isinstance(found, DebianLock)
     wheel = demo(folder)
     put_into_store(folder / wheel.file)

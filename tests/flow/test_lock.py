@@ -10,13 +10,13 @@ from pipeline.config.models import DebianBase, DebianImage, Python
 from pipeline.core.errors import ConfigError, TandemError
 from pipeline.core.log import NullLog
 from pipeline.lock import apt as aptroot
-from pipeline.lock import debs, lock, resolver, wheel_tags
+from pipeline.lock import debs, lock, lockfile, resolver, wheel_tags
 from pipeline.lock.apt import Apt
 from pipeline.lock.contents import DebianLock
 from tests import tinydeb
 from tests.filestore import put_into_store
 
-TARGET = wheel_tags.Target("arm64", "3.13", 41)
+TARGET = wheel_tags.WheelTarget("arm64", "3.13", 41)
 BASE = DebianBase(debian="trixie", packages=("base-files", "base-passwd", "dash", "python3-minimal"))
 
 
@@ -24,8 +24,8 @@ def image(*requirements: str, cutoff: str | None = None, base: DebianBase = BASE
     return DebianImage(base=base, python=Python(version="3.13", requirements=requirements, cutoff=cutoff))
 
 
-def asked(*requirements: str, constraints: tuple[str, ...] = ()) -> resolver.Request:
-    return resolver.Request(
+def asked(*requirements: str, constraints: tuple[str, ...] = ()) -> resolver.WheelRequest:
+    return resolver.WheelRequest(
         requirements=requirements,
         constraints=constraints,
         target=TARGET,
@@ -37,12 +37,12 @@ def asked(*requirements: str, constraints: tuple[str, ...] = ()) -> resolver.Req
 
 @pytest.fixture(scope="module")
 def apt() -> Iterator[Apt]:
-    with aptroot.private("trixie", "arm64", NullLog()) as private:
+    with aptroot.private_apt("trixie", "arm64", NullLog()) as private:
         yield private
 
 
 def locked(asked: DebianImage, root: Path, mode: str) -> DebianLock:
-    made = lock.make("tiny", asked, root, mode, NullLog())
+    made = lock.lock_image("tiny", asked, root, mode, NullLog())
     assert isinstance(made, DebianLock)
     return made
 
@@ -63,7 +63,7 @@ def versions(made: DebianLock) -> dict[str, str]:
 
 def test_the_shortcut_of_the_field_is_refused_with_both_sides() -> None:
     with pytest.raises(ConfigError) as caught:
-        resolver.wheels(asked("vllm==0.14.1", "transformers>=5"), NullLog())
+        resolver.resolve_wheels(asked("vllm==0.14.1", "transformers>=5"), NullLog())
     said = str(caught.value)
     assert "vllm 0.14.1 wants transformers>=4.56.0,<5" in said
     assert "dockerfiles/seed/image.yaml asks for transformers>=5 (python.requirements)" in said
@@ -71,18 +71,18 @@ def test_the_shortcut_of_the_field_is_refused_with_both_sides() -> None:
 
 def test_a_constraint_that_leaves_nothing_is_named() -> None:
     with pytest.raises(ConfigError) as caught:
-        resolver.wheels(asked("six", constraints=("six==99",)), NullLog())
+        resolver.resolve_wheels(asked("six", constraints=("six==99",)), NullLog())
     assert "six==99 (python.constraints)" in str(caught.value)
 
 
 def test_a_package_that_does_not_exist_is_named() -> None:
     with pytest.raises(ConfigError, match="the index has no package tandem-no-such-package"):
-        resolver.wheels(asked("tandem-no-such-package==1"), NullLog())
+        resolver.resolve_wheels(asked("tandem-no-such-package==1"), NullLog())
 
 
 def test_a_package_without_wheels_for_the_target_is_named_before_any_download() -> None:
     with pytest.raises(ConfigError, match="pywin32"):
-        resolver.wheels(asked("pywin32"), NullLog())
+        resolver.resolve_wheels(asked("pywin32"), NullLog())
 
 
 def test_without_a_network_there_is_one_message(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -90,17 +90,17 @@ def test_without_a_network_there_is_one_message(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")
     with pytest.raises(TandemError, match="the package index cannot be reached") as caught:
-        resolver.wheels(asked("six"), NullLog())
+        resolver.resolve_wheels(asked("six"), NullLog())
     assert not isinstance(caught.value, ConfigError)
 
 
 def test_a_wheel_of_the_target_is_chosen_with_its_file_and_hash() -> None:
-    wheels = {wheel.name: wheel for wheel in resolver.wheels(asked("numpy==2.3.0"), NullLog())}
+    wheels = {wheel.name: wheel for wheel in resolver.resolve_wheels(asked("numpy==2.3.0"), NullLog())}
     numpy = wheels["numpy"]
     assert numpy.file.startswith("numpy-2.3.0-cp313-cp313-manylinux")
     assert "aarch64" in numpy.file
     assert numpy.size > 10_000_000
-    assert numpy.sha256 in resolver.locate([numpy], TARGET, NullLog())
+    assert numpy.sha256 in resolver.locate_wheels([numpy], TARGET, NullLog())
 
 
 def test_a_lock_holds_an_interpreter_for_both_kinds_of_build_machine(first: tuple[Path, DebianLock]) -> None:
@@ -114,7 +114,7 @@ def test_no_recommendations_and_no_hosts_enter_a_lock(first: tuple[Path, DebianL
     assert {deb.arch for deb in made.debs} <= {"arm64", "all"}
     text = "".join(path.read_text() for path in (root / "lockfiles").iterdir())
     assert "://" not in text
-    assert not any(source.uri.split("/")[2] in text for source in debs.mirrors("trixie"))
+    assert not any(source.uri.split("/")[2] in text for source in debs.package_sources("trixie"))
 
 
 def test_a_cutoff_date_decides_versions_and_epoch(first: tuple[Path, DebianLock]) -> None:
@@ -125,7 +125,7 @@ def test_a_cutoff_date_decides_versions_and_epoch(first: tuple[Path, DebianLock]
 def test_relocking_is_a_no_op_when_nothing_moved(first: tuple[Path, DebianLock]) -> None:
     root, _ = first
     before = {path.name: path.read_bytes() for path in (root / "lockfiles").iterdir()}
-    lock.make("tiny", image("idna", cutoff="2024-06-01"), root, "upgrade", NullLog())
+    lock.lock_image("tiny", image("idna", cutoff="2024-06-01"), root, "upgrade", NullLog())
     assert {path.name: path.read_bytes() for path in (root / "lockfiles").iterdir()} == before
 
 
@@ -135,7 +135,7 @@ def test_a_changed_request_moves_no_pin_that_it_need_not(first: tuple[Path, Debi
     new = locked(image("idna", "six"), tmp_path, "")
     assert versions(new) == {"idna": "3.7", "six": "1.16.0"}
     assert (new.debs, new.interpreter, new.epoch) == (old.debs, old.interpreter, old.epoch)
-    assert lock.read("tiny", tmp_path) == new
+    assert lockfile.read_lock("tiny", tmp_path) == new
     named = locked(image("idna", "six"), tmp_path, "upgrade:idna")
     assert versions(named)["idna"] != "3.7"
     assert versions(named)["six"] == "1.16.0"

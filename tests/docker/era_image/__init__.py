@@ -45,7 +45,7 @@ def key() -> str:
 
 def made(log: Log) -> str:
     """The digest of the image in the local engine, made unless it is there."""
-    locked = lock.make(NAME, image(), HERE, os.environ.get("TANDEM_LOCK", "frozen"), log)
+    locked = lock.lock_image(NAME, image(), HERE, os.environ.get("TANDEM_LOCK", "frozen"), log)
     assert isinstance(locked, DebianLock)
     tag = f"{REPOSITORY}:{key()}"
     if found := engine.find_image("local", tag):

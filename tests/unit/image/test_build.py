@@ -190,13 +190,13 @@ def test_a_distribution_of_ours_is_installed_with_its_entry_points(tmp_path: Pat
 def test_a_distribution_without_name_or_version_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "pyproject.toml").write_text(text)
     with pytest.raises(ConfigError, match=r"here/pyproject\.toml: project\.name and project\.version are needed"):
-        own_files.install_distribution(tmp_path, tmp_path, place.debian("3.13"), "here")
+        own_files.install_distribution(tmp_path, tmp_path, place.debian_place("3.13"), "here")
 
 
 def test_a_distribution_without_modules_is_refused(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("[project]\nname = 'x'\nversion = '1'\n")
     with pytest.raises(ConfigError, match="here: it contains no module and no package"):
-        own_files.install_distribution(tmp_path, tmp_path, place.debian("3.13"), "here")
+        own_files.install_distribution(tmp_path, tmp_path, place.debian_place("3.13"), "here")
 
 
 @pytest.mark.parametrize(

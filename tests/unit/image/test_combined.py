@@ -18,9 +18,9 @@ from pipeline.image import build, dockerfile, own_files, wheels
 from pipeline.image.own_files import Below
 from pipeline.lock import combined, lock, lockfile
 from pipeline.lock.contents import CombinedLock
-from pipeline.lock.request import request
+from pipeline.lock.request import request_of
 from pipeline.lock.resolver import Wheel
-from pipeline.lock.wheel_tags import Target
+from pipeline.lock.wheel_tags import WheelTarget
 
 HEX = "0123456789abcdef" * 4
 BASE = "there/model:1"
@@ -47,7 +47,7 @@ READING = ImageFacts(
 )
 LOCK = CombinedLock(
     name="gb10",
-    request=request(IMAGE),
+    request=request_of(IMAGE),
     cutoff="2026-11-01",
     epoch=1_793_491_200,
     wheels=(Wheel("ray", "2.57.1", (f"sha256:{HEX}",), "ray-2.57.1-cp312-cp312-manylinux_2_17_aarch64.whl", 10),),
@@ -72,7 +72,7 @@ def written(folder: Path, text: str) -> Path:
 def test_ray_is_what_is_added_unless_something_else_is_said(tmp_path: Path) -> None:
     image = loader.load_config(written(tmp_path, f"base: {{image: '{BASE}'}}\n")).images["gb10"]
     assert image == IMAGE
-    assert request(image)["requirements"] == ["ray[default]"]
+    assert request_of(image)["requirements"] == ["ray[default]"]
 
 
 @pytest.mark.parametrize(
@@ -123,8 +123,8 @@ def test_both_ways_to_make_an_image_are_in_its_schema() -> None:
 
 
 def test_the_lock_of_a_combined_image_is_read_as_it_was_written(tmp_path: Path) -> None:
-    lockfile.write(LOCK, tmp_path)
-    assert lockfile.read("gb10", tmp_path) == LOCK
+    lockfile.write_lock(LOCK, tmp_path)
+    assert lockfile.read_lock("gb10", tmp_path) == LOCK
     assert sorted(path.name for path in (tmp_path / "lockfiles").iterdir()) == [
         "gb10.interpreter.txt",
         "gb10.lock.json",
@@ -134,36 +134,36 @@ def test_the_lock_of_a_combined_image_is_read_as_it_was_written(tmp_path: Path) 
 
 
 def test_a_reading_that_was_changed_by_hand_is_refused(tmp_path: Path) -> None:
-    lockfile.write(LOCK, tmp_path)
+    lockfile.write_lock(LOCK, tmp_path)
     file = tmp_path / "lockfiles" / "gb10.reading.json"
     file.write_text(file.read_text().replace("8.1", "8.2"))
     with pytest.raises(ConfigError, match=r"gb10\.reading\.json is not the file that was written with it"):
-        lockfile.read("gb10", tmp_path)
+        lockfile.read_lock("gb10", tmp_path)
 
 
 def test_a_lock_that_answers_needs_no_engine_and_no_registry(tmp_path: Path) -> None:
-    lockfile.write(LOCK, tmp_path)
-    assert lock.make("gb10", IMAGE, tmp_path, "", NullLog()) == LOCK
+    lockfile.write_lock(LOCK, tmp_path)
+    assert lock.lock_image("gb10", IMAGE, tmp_path, "", NullLog()) == LOCK
 
 
 def test_another_base_does_not_answer(tmp_path: Path) -> None:
-    lockfile.write(LOCK, tmp_path)
+    lockfile.write_lock(LOCK, tmp_path)
     other = CombinedImage(base=ImageBase(image="there/model:2"))
     with pytest.raises(ConfigError, match="image: there/model:1 became there/model:2"):
-        lock.make("gb10", other, tmp_path, "frozen", NullLog())
+        lock.lock_image("gb10", other, tmp_path, "frozen", NullLog())
 
 
 def test_two_images_that_are_not_combined_yet_are_sent_to_advise() -> None:
     image = CombinedImage(combine=Combine(model_from="a:1", cluster_from="b:1"))
     with pytest.raises(ConfigError, match="base does not yet say how") as caught:
-        combined.make("gb10", image, Path(), None, None, NullLog())
+        combined.lock_combined_image("gb10", image, Path(), None, None, NullLog())
     assert "advise gb10" in caught.value.hint
 
 
 def test_a_package_that_is_not_added_cannot_be_upgraded(tmp_path: Path) -> None:
-    lockfile.write(LOCK, tmp_path)
+    lockfile.write_lock(LOCK, tmp_path)
     with pytest.raises(ConfigError, match="no package 'rai' is locked"):
-        lock.make("gb10", IMAGE, tmp_path, "upgrade:rai", NullLog())
+        lock.lock_image("gb10", IMAGE, tmp_path, "upgrade:rai", NullLog())
 
 
 def test_what_python_imports_counts_where_the_base_has_it_twice() -> None:
@@ -181,7 +181,7 @@ def test_additions_go_where_the_base_s_own_interpreter_looks() -> None:
 
 
 def test_the_wheels_fit_the_base_s_libc_and_python() -> None:
-    assert lock.target(LOCK) == Target("arm64", "3.12", 39)
+    assert lock.wheel_target(LOCK) == WheelTarget("arm64", "3.12", 39)
 
 
 def test_an_addition_may_not_take_the_place_of_a_file_of_the_base() -> None:

@@ -50,7 +50,7 @@ def rows(root: Path, name: str) -> dict[str, tuple[str, str]]:
 )
 def test_a_script_names_the_images_interpreter_and_record_vouches_for_it(tmp_path: Path, head: bytes) -> None:
     installed(tmp_path, "demo", {"demo.py": b"", "bin/demo": head + MAIN})
-    (found,) = installed_tree.normalise_tree(tmp_path, place.debian("3.13"), {})
+    (found,) = installed_tree.normalise_tree(tmp_path, place.debian_place("3.13"), {})
     fixed = b"#!/usr/bin/python3\n" + MAIN
     assert (tmp_path / "bin/demo").read_bytes() == fixed
     assert rows(tmp_path, "demo")["../../../bin/demo"] == (vouch(fixed), str(len(fixed)))
@@ -61,14 +61,14 @@ def test_a_script_names_the_images_interpreter_and_record_vouches_for_it(tmp_pat
 def test_a_script_of_the_shell_and_a_program_stay_as_they_are(tmp_path: Path) -> None:
     files = {"bin/tool": b"\x7fELF\x02\x01 python\n", "bin/run": b"#!/bin/bash\npython3 x\n"}
     installed(tmp_path, "demo", files)
-    installed_tree.normalise_tree(tmp_path, place.debian("3.13"), {})
+    installed_tree.normalise_tree(tmp_path, place.debian_place("3.13"), {})
     assert {path: (tmp_path / path).read_bytes() for path in files} == files
     assert rows(tmp_path, "demo")["../../../bin/run"] == (vouch(files["bin/run"]), "22")
 
 
 def test_every_record_names_its_files_from_where_it_lies_in_the_image(tmp_path: Path) -> None:
     installed(tmp_path, "demo", {"demo/a.py": b"a", "share/man/man1/demo.1": b"m", "bin/demo": b"#!/x/python\n"})
-    (found,) = installed_tree.normalise_tree(tmp_path, place.debian("3.13"), {})
+    (found,) = installed_tree.normalise_tree(tmp_path, place.debian_place("3.13"), {})
     there = {os.path.normpath(f"{SITE}/{path}") for path in rows(tmp_path, "demo")}
     assert there == set(found.files.values())
 
@@ -79,7 +79,7 @@ def test_what_an_installer_says_of_this_machine_is_taken_out(tmp_path: Path) -> 
         tmp_path, "demo", {"demo.py": b"", **{f"{info}/{name}": b"here" for name in installed_tree.INSTALLER_FILES}}
     )
     (tmp_path / ".lock").touch()
-    (found,) = installed_tree.normalise_tree(tmp_path, place.debian("3.13"), {})
+    (found,) = installed_tree.normalise_tree(tmp_path, place.debian_place("3.13"), {})
     assert set(found.files) == {"demo.py", f"{info}/RECORD"}
     assert not any((tmp_path / info / name).exists() for name in installed_tree.INSTALLER_FILES)
 
@@ -87,7 +87,7 @@ def test_what_an_installer_says_of_this_machine_is_taken_out(tmp_path: Path) -> 
 def test_what_another_installer_said_of_what_a_distribution_brings_along_stays(tmp_path: Path) -> None:
     inside = "demo/vendored/x-1.dist-info/INSTALLER"
     installed(tmp_path, "demo", {inside: b"pip\n"})
-    (found,) = installed_tree.normalise_tree(tmp_path, place.debian("3.13"), {})
+    (found,) = installed_tree.normalise_tree(tmp_path, place.debian_place("3.13"), {})
     assert inside in found.files
     assert inside in rows(tmp_path, "demo")
 
@@ -96,7 +96,7 @@ def test_a_file_of_a_record_that_is_not_there_is_an_error(tmp_path: Path) -> Non
     installed(tmp_path, "demo", {"demo/a.py": b"", "demo/\u00e9.py": b""})
     (tmp_path / "demo/\u00e9.py").unlink()
     with pytest.raises(TandemError, match=r"demo: 'demo/\u00e9\.py' is in its RECORD and was not installed"):
-        installed_tree.normalise_tree(tmp_path, place.debian("3.13"), {})
+        installed_tree.normalise_tree(tmp_path, place.debian_place("3.13"), {})
 
 
 @pytest.mark.parametrize("member", ["demo-1.0.data/scripts/run", "demo-1.0.data/purelib/other"])
@@ -107,14 +107,14 @@ def test_a_script_that_uv_wrote_in_an_unknown_form_is_refused(tmp_path: Path, me
     with pytest.raises(
         TandemError, match=r"demo\.whl: uv wrote the script bin/run .* begins with #!/home/me/interpreter"
     ):
-        installed_tree.normalise_tree(tmp_path, place.debian("3.13"), {"demo": tmp_path / "demo.whl"})
+        installed_tree.normalise_tree(tmp_path, place.debian_place("3.13"), {"demo": tmp_path / "demo.whl"})
 
 
 def test_record_does_not_depend_on_the_order_in_which_it_was_written(tmp_path: Path) -> None:
     files = {"demo/b.py": b"b", "demo/a.py": b"a", "bin/demo": b"#!/x/python\n"}
     for folder, order in ((tmp_path / "1", files), (tmp_path / "2", dict(reversed(files.items())))):
         installed(folder, "demo", order)
-        installed_tree.normalise_tree(folder, place.debian("3.13"), {})
+        installed_tree.normalise_tree(folder, place.debian_place("3.13"), {})
     one, two = (tmp_path / n / "demo-1.0.dist-info" / "RECORD" for n in "12")
     assert one.read_bytes() == two.read_bytes()
 
@@ -127,7 +127,7 @@ def test_of_two_that_bring_one_file_the_first_by_name_has_it_whoever_came_last(t
             wheel.writestr(f"{name}-1.0.data/purelib/shared/x.py", f"of {name}")
     (tmp_path / "shared/x.py").write_bytes(last)
     first, second = installed_tree.normalise_tree(
-        tmp_path, place.debian("3.13"), {name: tmp_path / f"{name}.whl" for name in "ab"}
+        tmp_path, place.debian_place("3.13"), {name: tmp_path / f"{name}.whl" for name in "ab"}
     )
     assert (tmp_path / "shared/x.py").read_bytes() == b"of a"
     assert "shared/x.py" in first.files
@@ -138,7 +138,7 @@ def test_of_two_that_bring_one_file_the_first_by_name_has_it_whoever_came_last(t
 def test_a_distribution_that_was_not_installed_whole_is_named(tmp_path: Path) -> None:
     installed(tmp_path, "demo", {"demo.py": b""}, record=False)
     with pytest.raises(TandemError, match="not installed as it should be: lost, demo"):
-        installed_tree.normalise_tree(tmp_path, place.debian("3.13"), {"lost": tmp_path / "lost.whl"})
+        installed_tree.normalise_tree(tmp_path, place.debian_place("3.13"), {"lost": tmp_path / "lost.whl"})
 
 
 def elf(machine: int, order: str = "little") -> bytes:

@@ -69,7 +69,9 @@ def test_portions_depend_on_the_files_and_not_on_their_order() -> None:
 def test_a_distribution_has_its_files_and_their_bytecode() -> None:
     site = Path("/tree")
     demo = Distribution("demo", {"demo/a.py": f"{SITE}/demo/a.py", "bin/x.py": "usr/local/bin/x.py"})
-    assert wheels.layer_members(site, demo, {"demo/__pycache__/a.cpython-313.pyc"}, place.debian("3.13"), "3.13") == {
+    assert wheels.layer_members(
+        site, demo, {"demo/__pycache__/a.cpython-313.pyc"}, place.debian_place("3.13"), "3.13"
+    ) == {
         f"{SITE}/demo/a.py": site / "demo/a.py",
         f"{SITE}/demo/__pycache__/a.cpython-313.pyc": site / "demo/__pycache__/a.cpython-313.pyc",
         "usr/local/bin/x.py": site / "bin/x.py",

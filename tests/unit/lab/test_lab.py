@@ -21,7 +21,7 @@ from pipeline.lab import lab, machine_image, machines, ssh
 from pipeline.lab.lab import Look, Machine
 from pipeline.lock import apt
 from pipeline.lock.debs import Deb
-from pipeline.lock.service_packages import LAB, REGISTRY, Wanted
+from pipeline.lock.service_packages import LAB, REGISTRY, ServicePackages
 
 ROOT = Path(__file__).parents[3]
 MACHINES = (
@@ -124,7 +124,7 @@ def test_the_image_s_name_follows_from_the_packages_and_from_what_is_laid_over_t
 
 
 @pytest.mark.parametrize("wanted", [LAB, REGISTRY])
-def test_a_lock_holds_what_is_asked_for_on_both_kinds_of_machine(wanted: Wanted) -> None:
+def test_a_lock_holds_what_is_asked_for_on_both_kinds_of_machine(wanted: ServicePackages) -> None:
     locked = wanted.read(ROOT)
     for arch in ("amd64", "arm64"):
         assert set(wanted.packages) <= {deb.name for deb in locked if deb.arch in (arch, "all")}
@@ -152,7 +152,7 @@ def test_of_a_lock_only_what_is_named_moves(tmp_path: Path, monkeypatch: pytest.
             asked.append({pin.name for pin in pins})
             return REGISTRY.read(ROOT)
 
-    monkeypatch.setattr(apt, "private", lambda *_: nullcontext(Apt()))
+    monkeypatch.setattr(apt, "private_apt", lambda *_: nullcontext(Apt()))
     REGISTRY.lock(tmp_path, "upgrade:libc6", NullLog())
     REGISTRY.lock(tmp_path, "upgrade", NullLog())
     every = {deb.name for deb in REGISTRY.read(ROOT)}

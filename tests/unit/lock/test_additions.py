@@ -5,8 +5,8 @@ import pytest
 from pipeline.core.errors import ConfigError
 from pipeline.foreign.facts import ImageFacts, InstalledDistribution, Interpreter
 from pipeline.lock import additions
-from pipeline.lock.resolver import Request, Wheel
-from pipeline.lock.wheel_tags import Target
+from pipeline.lock.resolver import Wheel, WheelRequest
+from pipeline.lock.wheel_tags import WheelTarget
 
 PYTHON = Interpreter(
     path="vllm", program="/opt/venv/bin/python3.12", version="3.12.3", kind="venv", site="/opt/s", scripts="/opt/bin"
@@ -22,10 +22,10 @@ READING = ImageFacts(
     distributions=(VLLM,),
     conflicts=("vllm 0.17.1 wants transformers<5, which is not there",),
 )
-REQUEST = Request(
+REQUEST = WheelRequest(
     requirements=("ray[default]",),
     constraints=(),
-    target=additions.target(READING),
+    target=additions.wheel_target(READING),
     cutoff="",
     origin="image.yaml",
     pins={},
@@ -37,16 +37,16 @@ def wheel(name: str, version: str) -> Wheel:
 
 
 def test_the_target_is_the_images_own_interpreter() -> None:
-    assert additions.target(READING) == Target("arm64", "3.12", 39)
+    assert additions.wheel_target(READING) == WheelTarget("arm64", "3.12", 39)
 
 
 def test_what_the_base_lacks_itself_is_no_fault_of_the_additions() -> None:
-    additions._consistent(REQUEST, READING, [wheel("ray", "2.55.1")])
+    additions._refuse_inconsistent(REQUEST, READING, [wheel("ray", "2.55.1")])
 
 
 def test_what_an_addition_makes_inconsistent_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match=r"vllm 0\.17\.1 wants ray\[cgraph\]>=2\.48, but ray 2\.40\.0 is there"):
-        additions._consistent(REQUEST, READING, [wheel("ray", "2.40.0")])
+        additions._refuse_inconsistent(REQUEST, READING, [wheel("ray", "2.40.0")])
 
 
 def test_of_those_inside_who_want_the_same_the_strict_ones_come_first() -> None:
@@ -55,6 +55,6 @@ def test_of_those_inside_who_want_the_same_the_strict_ones_come_first() -> None:
         for i, spec in enumerate((">=3", ">=4", ">=5", "<6"))
     )
     reading = ImageFacts(digest="", platform="linux/arm64", glibc=39, python=PYTHON, distributions=inside)
-    said = additions._because("protobuf", additions._wishes(reading, REQUEST))
+    said = additions._required_by("protobuf", additions._requirements(reading, REQUEST))
     assert said == " (a3 1 wants protobuf<6; a0 1 wants protobuf>=3; a1 1 wants protobuf>=4; 1 more)"
-    assert additions._because("six", []) == ""
+    assert additions._required_by("six", []) == ""

