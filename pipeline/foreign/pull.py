@@ -1,7 +1,7 @@
-"""Somebody else's image: its name to a digest, its bytes into the engine, and what it holds into a Reading.
+"""Resolves an image's name to a digest, has the engine pull it, and reads what it holds. Nothing of the image runs.
 
-The engine asks the registry, with the credentials of Docker's own configuration and credential helpers, so that what
-`docker pull` can have can be had here. Nothing of the image runs.
+The engine asks the registry, with the credentials of Docker's own configuration and credential helpers. So whatever
+`docker pull` can get is available here.
 """
 
 import re
@@ -22,36 +22,36 @@ from pipeline.host import docker_config, engine, registry_errors
 from pipeline.host.registry_errors import RegistryCause
 
 CONTAINER_KIND = "reader"
-"""What our label says of the containers that are made here."""
+"""The value of our label on the containers that are made here."""
 CHUNK_BYTES = 1 << 20
 REGISTRY_TIMEOUT_S = 60
 
 
 class ImageUnavailable(TandemError):
-    """The registry does not give an image: it cannot be reached, has not got it, or wants a login."""
+    """The registry does not give an image: it cannot be reached, does not have it, or wants a login."""
 
 
 def resolve_digest(reference: str, platform: str, log: Log) -> str:
-    """The digest (sha256:…) of the manifest or index that NAME:TAG or NAME@digest is in its registry.
+    """Return the digest (sha256:…) of the manifest or index that NAME:TAG or NAME@digest has in its registry.
 
-    What the registry does not give is taken from this engine if it has an image of that name; the log says so.
-    Raises Unavailable, or TandemError if there is none for the platform ("linux/arm64"), saying which there are.
+    If the registry does not give it, this engine's own image of that name counts, and the log says so. Raises
+    ImageUnavailable; TandemError if the image is not for the platform ("linux/arm64"), with those that it is for.
     """
-    given = reference.partition("@")[2]
-    if given and _is_held(reference, platform):
-        return given
+    pinned = reference.partition("@")[2]
+    if pinned and _is_held(reference, platform):
+        return pinned
     try:
-        said = _ask_registry(reference)
+        answer = _ask_registry(reference)
     except ImageUnavailable as error:
         digest = _local_digest(reference, platform)
         if not digest:
             raise
         announce(log, f"{error}")
-        announce(log, f"{reference} is taken as this engine has it: {digest}")
+        announce(log, f"{reference} is used as this engine has it: {digest}")
         return digest
-    digest = str(said["Descriptor"]["digest"])
-    # An attestation is listed as unknown/unknown. No list at all: one manifest, of which the engine tells nothing here.
-    offers = sorted({f"{one.get('os')}/{one.get('architecture')}" for one in said.get("Platforms") or ()})
+    digest = str(answer["Descriptor"]["digest"])
+    # An attestation is listed as unknown/unknown. For a single manifest the engine gives no list here.
+    offers = sorted({f"{item.get('os')}/{item.get('architecture')}" for item in answer.get("Platforms") or ()})
     offers = [offer for offer in offers if offer != "unknown/unknown"]
     if offers and _without_variant(platform) not in offers:
         raise _platform_error(reference, platform, ", ".join(offers))
@@ -60,13 +60,13 @@ def resolve_digest(reference: str, platform: str, log: Log) -> str:
 
 
 def pull_image(reference: str, digest: str, platform: str, log: Log) -> None:
-    """Have the engine hold an image for a platform; nothing is fetched if it does already.
+    """Have the engine pull an image for a platform, unless it already has it.
 
-    Raises Unavailable, TandemError, Cancelled.
+    Raises ImageUnavailable, TandemError, Cancelled.
     """
     name = f"{repository_of(reference)}@{digest}"
     if _is_held(name, platform):
-        log.line(f"{name} is there already")
+        log.line(f"{name} is already in the engine")
         return
     with step(log, f"pulling {name} for {platform}"):
         _pull(name, platform, log)
@@ -76,17 +76,18 @@ def pull_image(reference: str, digest: str, platform: str, log: Log) -> None:
 
 
 class ImageScan(Struct, frozen=True):
-    """An image as it was read, and every path that it has: "d", "l" or "f" (folder, link, all else), and the path.
+    """What was read of an image."""
 
-    Paths are bytes, since nothing makes the names in an image UTF-8.
-    """
-
-    reading: ImageFacts
+    facts: ImageFacts
     paths: tuple[bytes, ...]
+    """All paths below the root, each behind "d " for a folder, "l " for a link or "f " for anything else.
+
+    They are bytes, since names in an image need not be UTF-8.
+    """
 
 
 def read_image(reference: str, digest: str, platform: str, log: Log) -> ImageScan:
-    """What an image holds that the engine has: one pass over its files as a container that never starts exports them.
+    """Return what an image in the engine holds, in one pass over the export of a container that never starts.
 
     Raises TandemError for an image that cannot be built on, Cancelled.
     """
@@ -97,52 +98,52 @@ def read_image(reference: str, digest: str, platform: str, log: Log) -> ImageSca
         )
         log.line(f"{len(view.nodes)} paths")
         try:
-            reading = replace(inspection.inspect_image(view, config, digest, platform), layers=_diff_ids(identity))
-            json.encode(reading)
+            facts = replace(inspection.inspect_image(view, config, digest, platform), layers=_diff_ids(identity))
+            json.encode(facts)
         except TandemError as error:
             raise TandemError(f"{reference}: {error}", hint=error.hint) from error
         except UnicodeEncodeError as error:
             raise TandemError(f"{reference}: a name in it that matters here is not UTF-8: {error.object!r}") from error
         paths = (f"{node.kind[0]} {path[1:]}" for path, node in view.nodes.items())
-        return ImageScan(reading, tuple(sorted(path.encode("utf-8", "surrogateescape") for path in paths)))
+        return ImageScan(facts, tuple(sorted(path.encode("utf-8", "surrogateescape") for path in paths)))
 
 
 def _diff_ids(identity: str) -> tuple[str, ...]:
-    """The diff_ids of the image of a container that never started.
+    """Return the diff_ids of the image of a container that never started.
 
-    Of an index the engine describes only what fits its own machine; an image committed from the container has the
-    layers of the container's platform and, since nothing was changed, no other (seen with Docker 26.1).
+    Of an index, the engine describes only the image for its own machine. An image committed from the container has
+    exactly the layers of the container's platform, since nothing was changed (seen with Docker 26.1).
     """
     client = engine.client()
-    made = client.api.commit(identity)["Id"]
+    committed = client.api.commit(identity)["Id"]
     try:
-        layers: list[str] = engine.find_image("local", made)["RootFS"]["Layers"]
+        layers: list[str] = engine.find_image("local", committed)["RootFS"]["Layers"]
     finally:
-        client.images.remove(made, force=True)
+        client.images.remove(committed, force=True)
     return tuple(layers)
 
 
 def repository_of(reference: str) -> str:
-    """An image's name without tag and digest."""
+    """Return an image's name without tag and digest."""
     head, slash, last = reference.partition("@")[0].rpartition("/")
     return f"{head}{slash}{last.partition(':')[0]}"
 
 
 def _ask_registry(reference: str) -> Mapping[str, Any]:
-    """What the registry says of an image, through the engine (GET /distribution/{name}/json)."""
+    """Return the registry's description of an image, through the engine (GET /distribution/{name}/json)."""
     api = engine.client(within=REGISTRY_TIMEOUT_S).api
     with _engine_errors("asking a registry", reference), docker_config.config_errors():
         answer: Mapping[str, Any] = api.inspect_distribution(reference)  # type: ignore[no-untyped-call]
     return answer
 
 
-def registry_error(reference: str, said: str, status: int = 0) -> ImageUnavailable:
-    """The engine's words about a registry, as one message; it passes the registry's own status on as text in part."""
+def registry_error(reference: str, message: str, status: int = 0) -> ImageUnavailable:
+    """Return the failure that an engine's message about a registry tells of; `status` is that of its own answer."""
     host, slash, _ = reference.partition("/")
     own = bool(slash and re.search(r"[.:]|^localhost$", host))
     hub, login = (host, f"`docker login {host}`") if own else ("Docker Hub", "`docker login`")
-    why = said.strip().rstrip(".")
-    match registry_errors.classify(said, status):
+    why = message.strip().rstrip(".")
+    match registry_errors.classify(message, status):
         case RegistryCause.RATE_LIMITED:
             return ImageUnavailable(f"{reference}: {hub} allows no more pulls for now", hint=f"{login}, or wait")
         case RegistryCause.PLAIN_HTTP:
@@ -172,17 +173,17 @@ def _platform_error(reference: str, platform: str, offers: str) -> TandemError:
 
 
 def _without_variant(platform: str) -> str:
-    """os/architecture, without a variant."""
+    """Return os/architecture, without a variant."""
     return "/".join(platform.split("/")[:2])
 
 
 def _local_digest(reference: str, platform: str) -> str:
-    """The digest of an image that the engine has under a name; empty if it has none. Raises as resolve()."""
+    """Return the digest of the engine's own image of a name; empty if there is none. Raises as resolve_digest()."""
     described = engine.find_image("local", reference)
     if described is None:
         return ""
     name = repository_of(reference)
-    digests = [one.rpartition("@") for one in described.get("RepoDigests") or ()]
+    digests = [entry.rpartition("@") for entry in described.get("RepoDigests") or ()]
     digest = next((digest for held, _, digest in digests if held == name), digests[0][2] if digests else "")
     if digest and not _is_held(reference, platform):
         raise _platform_error(
@@ -192,7 +193,7 @@ def _local_digest(reference: str, platform: str) -> str:
 
 
 def _is_held(name: str, platform: str) -> bool:
-    """Whether the engine has an image's files for a platform; only making a container of them tells."""
+    """Return whether the engine has an image for a platform; only making a container tells."""
     if engine.find_image("local", name) is None:
         return False
     try:
@@ -204,9 +205,9 @@ def _is_held(name: str, platform: str) -> bool:
 
 @contextmanager
 def created_container(name: str, platform: str) -> Iterator[tuple[str, ImageConfig]]:
-    """A container that never starts, and the image's configuration for the platform; removed at the end.
+    """Yield the id of a container that never starts, and the image's configuration for the platform.
 
-    Raises TandemError if the engine has not got the image for the platform.
+    The container is removed at the end. Raises TandemError if the engine does not have the image for the platform.
     """
     from docker.errors import APIError
 
@@ -220,7 +221,9 @@ def created_container(name: str, platform: str) -> Iterator[tuple[str, ImageConf
         identity, named = api.create_container(name, **options)["Id"], True
     except APIError as error:
         if "no command specified" not in str(error.explanation).lower():
-            raise TandemError(f"the engine makes no container of {name} for {platform}: {error.explanation}") from error
+            raise TandemError(
+                f"the engine cannot create a container of {name} for {platform}: {error.explanation}"
+            ) from error
         identity, named = api.create_container(name, command=["none"], **options)["Id"], False
     try:
         config = api.inspect_container(identity)["Config"]
@@ -240,7 +243,7 @@ def created_container(name: str, platform: str) -> Iterator[tuple[str, ImageConf
 
 
 def export_files(identity: str) -> Iterator[bytes]:
-    """The files of a container as a tar, in chunks. Raises TandemError, Cancelled."""
+    """Yield the files of a container as a tar, in chunks. Raises TandemError, Cancelled."""
     with _engine_errors("reading the image's files"):
         for chunk in engine.client().api.export(identity, CHUNK_BYTES):
             if procs.cancelled():

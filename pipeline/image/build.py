@@ -203,7 +203,7 @@ def plan_launcher_layer(name: str, image: Image, locked: CombinedLock, log: Log)
     launcher = launcher_layer.plan_layer(locked.reading, image.workdir, [wheel.name for wheel in locked.wheels])
     for note in launcher.notes:
         announce(log, note)
-    for lack in launcher.lacking:
+    for lack in launcher.missing:
         announce(log, f"the base lacks {lack}")
     launcher_layer.refuse_unusable_base(f"dockerfiles/{name}/image.yaml", launcher)
     return launcher

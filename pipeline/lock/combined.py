@@ -76,7 +76,7 @@ def _lock_base(
         base = f"{pull.repository_of(reference)}@{digest}"
         if before and before.base == base:
             return base, before.reading
-        return base, facts_cache.scan_image(reference, digest, image.platform, root, log).reading
+        return base, facts_cache.scan_image(reference, digest, image.platform, root, log).facts
     except (Cancelled, HostError):
         raise
     except TandemError as error:

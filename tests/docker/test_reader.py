@@ -95,9 +95,9 @@ def test_a_tag_becomes_a_digest_is_pulled_once_and_read(address: str, tmp_path: 
     pull.pull_image(reference, digest, PLATFORM, first)
     pull.pull_image(reference, digest, PLATFORM, second)
     assert any("pulling" in line for line in first.lines)
-    assert second.lines == [f"{address}/{NAME}@{digest} is there already"]
+    assert second.lines == [f"{address}/{NAME}@{digest} is already in the engine"]
 
-    reading = pull.read_image(reference, digest, PLATFORM, NullLog()).reading
+    reading = pull.read_image(reference, digest, PLATFORM, NullLog()).facts
     assert (reading.digest, reading.platform) == (digest, PLATFORM)
     assert (reading.entrypoint, reading.cmd) == (("/app/entrypoint.sh",), ("serve", "--fast"))
     assert (reading.user, reading.workdir) == ("root", "/app")
@@ -116,10 +116,10 @@ def test_an_image_that_only_this_engine_has_counts(tmp_path: Path) -> None:
     digest = pull.resolve_digest(name, PLATFORM, log)
     assert digest == engine.find_image("local", name)["Id"]
     assert "cannot be reached" in log.lines[0]
-    assert log.lines[1] == f"{name} is taken as this engine has it: {digest}"
+    assert log.lines[1] == f"{name} is used as this engine has it: {digest}"
     pull.pull_image(name, digest, PLATFORM, NullLog())
-    reading = pull.read_image(name, digest, PLATFORM, NullLog()).reading
-    # Such an image has no command at all, which the engine makes no container of.
+    reading = pull.read_image(name, digest, PLATFORM, NullLog()).facts
+    # Such an image has no command at all, and the engine creates no container without one.
     assert (reading.entrypoint, reading.cmd, reading.user) == ((), (), "")
 
 
@@ -129,7 +129,7 @@ def test_a_name_in_an_image_that_is_not_utf8_is_listed_byte_by_byte(tmp_path: Pa
     digest = pull.resolve_digest(name, PLATFORM, NullLog())
     locked = CombinedLock(
         name="x", request={"platform": PLATFORM}, cutoff="", epoch=0, wheels=(), interpreter=(), tools={},
-        base=f"{pull.repository_of(name)}@{digest}", reading=pull.read_image(name, digest, PLATFORM, NullLog()).reading,
+        base=f"{pull.repository_of(name)}@{digest}", reading=pull.read_image(name, digest, PLATFORM, NullLog()).facts,
     )  # fmt: skip
     for log in (NullLog(), NullLog()):  # read, and taken from what was kept
         made = base_paths.pull_base(locked, tmp_path, tmp_path, log)
@@ -166,7 +166,7 @@ def test_a_platform_that_an_image_does_not_offer_is_refused_with_those_that_it_d
     log = NullLog()
     pull.pull_image(reference, digest, "linux/arm64", log)
     assert any("pulling" in line for line in log.lines)
-    reading = pull.read_image(reference, digest, "linux/arm64", NullLog()).reading
+    reading = pull.read_image(reference, digest, "linux/arm64", NullLog()).facts
     assert reading.platform == "linux/arm64"
     assert list(reading.layers) == diff_ids(address, digest, "arm64")
 
@@ -276,7 +276,7 @@ def test_a_missing_login_is_one_plain_message_and_a_login_of_docker_s_is_used(
     digest = pull.resolve_digest(reference, PLATFORM, NullLog())
     assert digest == api.find_digest(address, NAME, "closed")
     pull.pull_image(reference, digest, PLATFORM, NullLog())
-    assert pull.read_image(reference, digest, PLATFORM, NullLog()).reading.version("vllm") == "0.17.1+cu130"
+    assert pull.read_image(reference, digest, PLATFORM, NullLog()).facts.version("vllm") == "0.17.1+cu130"
 
 
 def test_a_credential_helper_is_asked(
@@ -304,7 +304,9 @@ def test_a_container_that_a_killed_reading_left_is_removed_by_the_next(tmp_path:
 
 
 def test_an_image_that_the_engine_has_not_got_is_not_read(address: str) -> None:
-    with pytest.raises(TandemError, match=f"makes no container of {address}/{NAME}@sha256:a+ for {PLATFORM}: No such"):
+    with pytest.raises(
+        TandemError, match=f"cannot create a container of {address}/{NAME}@sha256:a+ for {PLATFORM}: No such"
+    ):
         pull.read_image(f"{address}/{NAME}:1", f"sha256:{'a' * 64}", PLATFORM, NullLog())
 
 

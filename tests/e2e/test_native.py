@@ -107,7 +107,7 @@ def test_a_base_that_only_this_engine_has_can_be_built_on(built: Project) -> Non
         _write(built, "here", "only-here.invalid/native:1")
         answer = built.doit("build:here")
         assert answer.returncode == 0, answer.stdout[-3000:]
-        assert "taken as this engine has it" in answer.stdout
+        assert "used as this engine has it" in answer.stdout
         images.remove(f"tandem/here:{built.record('build:here')['digest'].removeprefix('sha256:')[:12]}")
     finally:
         images.remove("only-here.invalid/native:1")

@@ -63,7 +63,7 @@ def test_a_base_that_keeps_the_contract_gets_the_script_the_folders_and_no_more(
     assert layer.files == {"workspace/vllm/run-cluster-node.sh": (NODE_SCRIPT_FILE.read_bytes(), 0o755)}
     assert layer.folders == ("workspace", "workspace/vllm")
     assert layer.settings() == [f"WORKDIR {WORKDIR}"]
-    assert (layer.notes, layer.lacking, layer.faults) == ((), (), ())
+    assert (layer.notes, layer.missing, layer.problems) == ((), (), ())
 
 
 def test_the_working_folder_may_be_the_workspace_itself() -> None:
@@ -99,7 +99,7 @@ def test_an_entrypoint_that_swallows_is_taken_away_and_its_defaults_stay_a_comma
         "[ $# -gt 0 ] || set -- --model 'it'\"'\"'s mine'",
         'exec vllm serve "$@"',
     ]
-    assert "ENTRYPOINT vllm serve ignores the command" in layer.notes[0]
+    assert "ENTRYPOINT vllm serve may ignore the command" in layer.notes[0]
 
 
 def test_an_entrypoint_of_unknown_text_counts_as_one_that_swallows() -> None:
@@ -169,15 +169,15 @@ def test_that_the_system_s_own_python_reads_the_folder_of_mods_too_is_noted() ->
 def test_no_link_is_made_where_vllm_is_already() -> None:
     here = InstalledDistribution(name="vllm", version="1", place=MODS_PACKAGES)
     layer = made(distributions=(here,), dist_packages=("vllm",), mods_vllm=f"{MODS_PACKAGES}/vllm")
-    assert (layer.links, layer.faults) == ({}, ())
+    assert (layer.links, layer.problems) == ({}, ())
     layer = made(dist_packages=("vllm",), mods_vllm=f"{SITE}/vllm")
-    assert (layer.links, layer.faults) == ({}, ())
+    assert (layer.links, layer.problems) == ({}, ())
 
 
 def test_another_vllm_in_the_folder_of_mods_is_a_fault() -> None:
     layer = made(dist_packages=("vllm",), mods_vllm=f"{MODS_PACKAGES}/vllm")
     assert layer.links == {}
-    assert f"{MODS_PACKAGES}/vllm is {MODS_PACKAGES}/vllm, but Python imports {SITE}/vllm" in layer.faults[0]
+    assert f"{MODS_PACKAGES}/vllm is {MODS_PACKAGES}/vllm, but Python imports {SITE}/vllm" in layer.problems[0]
 
 
 def test_the_package_that_python_imports_decides_wherever_its_metadata_lies() -> None:
@@ -186,25 +186,25 @@ def test_the_package_that_python_imports_decides_wherever_its_metadata_lies() ->
 
 @pytest.mark.parametrize("name", ["VLLM_HOST_IP", "NCCL_SOCKET_IFNAME", "RAY_memory_monitor_refresh_ms"])
 def test_what_differs_from_node_to_node_cannot_be_taken_out_of_env(name: str) -> None:
-    (fault,) = made(env={"PATH": f"/opt/venv/bin:{SYSTEM}", "HOME": "/root", name: "x"}).faults
-    assert fault.startswith(f"the base bakes {name}=x into ENV")
+    (fault,) = made(env={"PATH": f"/opt/venv/bin:{SYSTEM}", "HOME": "/root", name: "x"}).problems
+    assert fault.startswith(f"the base has {name}=x in ENV")
     assert "docker import" in fault
 
 
 @pytest.mark.parametrize(("version", "faults"), [("3.10.12", 1), ("3.11", 0), ("3.14.0", 0)])
 def test_python_may_be_any_from_3_11_on(version: str, faults: int) -> None:
-    assert len(made(python=interpreter(version=version)).faults) == faults
+    assert len(made(python=interpreter(version=version)).problems) == faults
 
 
 def test_a_base_without_vllm_is_a_fault() -> None:
-    assert "no vllm" in made(distributions=()).faults[0]
+    assert "no vllm" in made(distributions=()).problems[0]
 
 
 def test_what_files_cannot_bring_is_listed_and_what_was_not_looked_for_is_not() -> None:
     lacking = made(
         programs={"git": "", "earlyoom": "", "uv": "", "pip": "", "curl": "/usr/bin/curl"},
         libraries={"libibverbs.so.1": ""},
-    ).lacking
+    ).missing
     assert [entry.partition(":")[0].partition(" ")[0] for entry in lacking] == [
         "git",
         "earlyoom",

@@ -222,7 +222,7 @@ def test_the_dockerfile_begins_with_the_base_s_digest_and_ends_with_what_launche
 
 def test_a_base_with_a_node_s_variables_is_refused_with_the_key() -> None:
     reading = msgspec.structs.replace(READING, env={"NCCL_SOCKET_IFNAME": "eth7"})
-    with pytest.raises(ConfigError, match=r"dockerfiles/gb10/image\.yaml: base: the base bakes NCCL_SOCKET_IFNAME"):
+    with pytest.raises(ConfigError, match=r"dockerfiles/gb10/image\.yaml: base: the base has NCCL_SOCKET_IFNAME"):
         build.plan_launcher_layer("gb10", IMAGE, replace(LOCK, reading=reading), NullLog())
 
 
