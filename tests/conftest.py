@@ -3,10 +3,13 @@
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from pipeline.core import redact
 
 # In CI the same examples each time; a person's runs go on searching. A noisy machine is no failure.
 settings.register_profile("ci", derandomize=True, deadline=None)
@@ -21,6 +24,13 @@ def signals_as_in_a_terminal() -> None:
     """Whoever runs the tests in the background has these ignored, and what is started here would inherit that."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@pytest.fixture(autouse=True)
+def secrets_of_its_own() -> Iterator[None]:
+    """A test's secrets are hidden in no other test of the same process."""
+    yield
+    redact.forget()
 
 
 @pytest.fixture(autouse=True)

@@ -4,13 +4,15 @@ import getopt
 import io
 import sys
 import traceback
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TextIO, cast
 
 from doit import doit_cmd
 from doit.cmdparse import CmdParseError
 from doit.exceptions import InvalidCommand, InvalidDodoFile, InvalidTask
 
+from pipeline.core import redact
 from pipeline.core.errors import ConfigError, Exit, TandemError
 from pipeline.core.files import as_disk_failure
 from pipeline.core.procs import interruptible
@@ -21,12 +23,31 @@ def exit_code_of(act: Callable[[], int]) -> int:
 
     Raises BrokenPipeError: what that means is the command's own matter.
     """
+    with _streams_without_secrets():
+        return _exit_code_of(act)
+
+
+@contextmanager
+def _streams_without_secrets() -> Iterator[None]:
+    """Makes stdout and stderr bear every text, and take the secrets out of it."""
+    before = sys.stdout, sys.stderr
     # Closed ones: what is said then is for nobody.
-    sys.stdout, sys.stderr = (stream or io.TextIOWrapper(io.BytesIO()) for stream in (sys.stdout, sys.stderr))
-    for stream in (sys.stdout, sys.stderr):
+    streams = [stream or io.TextIOWrapper(io.BytesIO()) for stream in before]
+    for stream in streams:
         # A file name need not be text, and a terminal need not know every character.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    sys.stdout, sys.stderr = (
+        stream if isinstance(stream, redact.CleanStream) else cast("TextIO", redact.CleanStream(stream))
+        for stream in streams
+    )
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+def _exit_code_of(act: Callable[[], int]) -> int:
     try:
         with interruptible():
             return act()

@@ -22,6 +22,7 @@ from pipeline.config.rules import (
     mixed_base_violations,
     pipeline_violations,
 )
+from pipeline.core import redact
 from pipeline.core.errors import ConfigError
 from pipeline.core.suggest import closest_name, suggestion
 
@@ -38,6 +39,10 @@ class FileCache(Protocol):
 
     def fact(self, kind: str, path: Path | str, find: Callable[[str], str]) -> str:
         """Return the text of that kind for a file; `find` makes it if it is not known."""
+        ...
+
+    def forget(self, kind: str, path: Path | str) -> None:
+        """Drop the text of that kind for a file."""
         ...
 
 
@@ -77,12 +82,17 @@ class YamlFile(Struct, frozen=True):
 def load_config(root: Path, cache: FileCache | None = None) -> Config:
     """Read and check the whole configuration below `root`. Raises ConfigError.
 
-    A file that the cache knows is not parsed again.
+    A file that the cache knows is not parsed again. The cache is not as private as pipeline.local.yaml may be, so its
+    value is never kept there.
     """
     images = dict(_load_images(root, cache))
     sources = [read_yaml(root / PIPELINE_FILE, root, cache)]
     if os.path.lexists(root / LOCAL_FILE):
-        sources.insert(0, read_yaml(root / LOCAL_FILE, root, cache))
+        if cache:
+            cache.forget(_CACHE_KIND, root / LOCAL_FILE)  # an earlier version kept it
+        sources.insert(0, read_yaml(root / LOCAL_FILE, root))
+    for source in sources:
+        redact.register_in(source.value)
     value: Any = {}
     for source in reversed(sources):
         value = _merge(value, source.value)

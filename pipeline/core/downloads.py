@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit, urlunsplit
 from urllib.request import getproxies, proxy_bypass
 
+from pipeline.core import redact
+
 if TYPE_CHECKING:
     from urllib3 import BaseHTTPResponse, PoolManager
 
@@ -108,7 +110,7 @@ def _connection_errors(url: str) -> Iterator[None]:
     try:
         yield
     except (HTTPError, OSError) as error:
-        raise UnreachableError(f"{url}: {getattr(error, 'reason', None) or error}") from error
+        raise UnreachableError(redact.clean(f"{url}: {getattr(error, 'reason', None) or error}")) from error
 
 
 @contextmanager

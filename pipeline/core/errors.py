@@ -2,6 +2,8 @@
 
 from enum import IntEnum
 
+from pipeline.core import redact
+
 
 class Exit(IntEnum):
     """Process exit codes; documented in README."""
@@ -16,13 +18,25 @@ class Exit(IntEnum):
 
 
 class TandemError(Exception):
-    """An expected failure: printed as one message and one hint, never as a traceback."""
+    """An expected failure: printed as one message and one hint, never as a traceback. Neither holds a secret."""
 
     code = Exit.FAILED
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
-        self.hint = hint
+        self._hint = hint
+
+    def __str__(self) -> str:
+        return redact.clean(super().__str__())
+
+    @property
+    def hint(self) -> str:
+        """What to do about it; empty if nobody knows."""
+        return redact.clean(self._hint)
+
+    @hint.setter
+    def hint(self, hint: str) -> None:
+        self._hint = hint
 
 
 class ConfigError(TandemError):

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO
 
+from pipeline.core import redact
 from pipeline.core.errors import Cancelled, HostError, TandemError
 from pipeline.core.log import Log
 
@@ -108,13 +109,13 @@ def run(
     What takes away what was made elsewhere is `tidying`: it runs after cancel() too. Raises ProgramError on a non-zero
     status, HostError if the program is not there, TandemError when it runs too long, Cancelled after cancel().
     """
-    log.line("$ " + shlex.join(argv))
+    log.line(redact.clean("$ " + shlex.join(argv)))
     lines: list[str] = []
 
     def hear(line: str) -> None:
         lines.append(line)
         if not quiet:
-            log.line(line)
+            log.line(redact.clean(line))
 
     ear = _LineReader(hear)
     with ExitStack() as ends:

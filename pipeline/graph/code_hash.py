@@ -20,7 +20,7 @@ from pipeline.core.errors import ConfigError
 from pipeline.graph.stat_cache import StatCache
 
 PACKAGE = "pipeline"
-SPEAKS_ONLY = {"pipeline.core.errors", "pipeline.core.log"}
+SPEAKS_ONLY = {"pipeline.core.errors", "pipeline.core.log", "pipeline.core.redact"}
 """Their messages change no result. `procs` does count: it decides a program's environment."""
 
 

@@ -73,6 +73,13 @@ class StatCache:
             return known[1]
         return self._find(key, name, find)
 
+    def forget(self, kind: str, path: Path | str) -> None:
+        """Drop the text of that kind for a file; the next save() takes it out of the cache's file."""
+        key = f"{kind} {os.fspath(path)}"
+        if (known := self._lookup(key)) and known[1]:
+            with self._lock:
+                self._new[key] = ([], "")
+
     def hash_file(self, name: str) -> str:
         """The sha256 of a file, read now. Raises OSError, Cancelled."""
         digest = hashlib.sha256()

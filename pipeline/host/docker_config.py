@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from pipeline.core import redact
 from pipeline.core.errors import TandemError
 
 
@@ -35,8 +36,8 @@ def check_readable() -> None:
         # The SDK passes over a file that is not JSON.
         if path := find_config_file():
             json.loads(Path(str(path)).read_text(encoding="utf-8"))
-        auth.load_config()
-        dict(load_general_config().get("HttpHeaders") or {})
+        redact.register_in(dict(auth.load_config()))
+        redact.register_in(dict(load_general_config().get("HttpHeaders") or {}))
 
 
 def find_login(registry: str) -> dict[str, str]:
@@ -52,7 +53,7 @@ def find_login(registry: str) -> dict[str, str]:
     with config_errors(), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the SDK's own words on a helper that is missing
         try:
-            return dict(auth.load_config().resolve_authconfig(registry) or {})
+            login = dict(auth.load_config().resolve_authconfig(registry) or {})
         except Exception as error:
             if not isinstance(error.__cause__, StoreError):
                 raise
@@ -60,6 +61,8 @@ def find_login(registry: str) -> dict[str, str]:
                 f"{_folder()}/config.json names a credential helper that does not work: {error.__cause__}",
                 hint="install it, or remove it from credsStore and credHelpers and log in with `docker login`",
             ) from error
+    redact.register_in(login)
+    return login
 
 
 def _folder() -> str:

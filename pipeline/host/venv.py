@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from pipeline.core import procs
+from pipeline.core import procs, redact
 from pipeline.core.errors import HostError, TandemError
 from pipeline.core.locks import locked_folder
 from pipeline.core.log import Log, step
@@ -120,7 +120,7 @@ class Printer:
 
     def _print(self, text: str) -> None:
         self._spoken = time.monotonic()
-        print(text, file=sys.stderr, flush=True)
+        print(redact.clean(text), file=sys.stderr, flush=True)
 
 
 class InstallerLog:
@@ -215,6 +215,7 @@ def _settings(pip: Sequence[str]) -> dict[str, str]:
             name = "PIP_" + key.upper().replace("-", "_")
             if line.startswith(section) and name in procs.NETWORK:
                 found[name] = str(ast.literal_eval(value))
+    redact.register_in(found)
     return found
 
 

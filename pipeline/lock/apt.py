@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from pipeline.core import procs, store
+from pipeline.core import procs, redact, store
 from pipeline.core.errors import ConfigError, TandemError
 from pipeline.core.log import Log
 from pipeline.core.suggest import suggestion
@@ -38,6 +38,7 @@ class Apt:
         (root / "kept" / "Packages").touch()
         self._write_sources()
         host = procs.capture(["apt-config", "dump"], inherit=procs.NETWORK)
+        redact.register_in(host)
         (root / "apt.conf").write_text(_conf(root, arch, host), encoding="utf-8")
         self._update()
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.core import procs, store
+from pipeline.core import procs, redact, store
 from pipeline.core.errors import HostError, TandemError
 from pipeline.core.log import Log
 
@@ -64,6 +64,7 @@ def derive_sources(targets: str, suite: str, codename: str) -> tuple[PackageSour
     The origin is empty if apt has not read any lists yet. `codename` is the host's own suite.
     """
     best: dict[str, tuple[int, str]] = {}
+    redact.register_in(targets)
     for line in targets.splitlines():
         uri, release, component, origin = (*line.split("|"), "", "", "")[:4]
         base, pocket = _split(release)
@@ -131,6 +132,7 @@ def apt_proxies() -> dict[str, str] | None:
         match = re.fullmatch(r"Acquire::(https?)::Proxy (\S+)", line, re.IGNORECASE)
         if match:
             urls[match[1].lower()] = match[2]
+    redact.register_in(urls)
     return {scheme: url for scheme, url in urls.items() if url != "DIRECT"} if urls else None
 
 

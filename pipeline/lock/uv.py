@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from pipeline.core import redact
 from pipeline.core.errors import TandemError
 
 
@@ -55,6 +56,7 @@ def _has_index_in_uv_toml(env: Mapping[str, str]) -> bool:
             settings = tomllib.loads(file.read_text(encoding="utf-8"))
         except (OSError, tomllib.TOMLDecodeError):
             continue  # there is none, or uv itself says what is wrong with it
+        redact.register_in(settings)
         if {"index", "index-url", "no-index"} & (settings.keys() | settings.get("pip", {}).keys()):
             return True
     return False
@@ -82,4 +84,5 @@ def _pip_settings(env: Mapping[str, str], files: Iterable[Path]) -> dict[str, st
         value = env.get("PIP_" + key.replace("-", "_").upper())
         if value:
             settings[key] = value
+    redact.register_in(settings)
     return {key: value.strip() for key, value in settings.items() if value.strip()}

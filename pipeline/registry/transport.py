@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urljoin, urlsplit
 
-from pipeline.core import http_client
+from pipeline.core import http_client, redact
 from pipeline.core.errors import TandemError
 from pipeline.core.http_client import HttpResponse, TooLargeError
 from pipeline.host import docker_config, engine, registry_errors
@@ -106,7 +106,10 @@ def find_login(address: str) -> tuple[str, str] | None:
     """Returns name and password for a registry. Raises TandemError if they cannot be read."""
     entry = docker_config.find_login(address)
     name, password = entry.get("username") or entry.get("Username"), entry.get("password") or entry.get("Password")
-    return (name, password) if name and password else None
+    if not name or not password:
+        return None
+    redact.register_login(name, password)
+    return name, password
 
 
 def server_of(address: str) -> Server:

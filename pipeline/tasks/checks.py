@@ -7,6 +7,7 @@ from typing import Any
 
 from pipeline.config.loader import Config
 from pipeline.config.models import Image
+from pipeline.core import redact
 from pipeline.graph.task import Inputs, Json, Outputs, Run, Task
 from pipeline.lock.service_packages import LAB
 from pipeline.tasks import claims
@@ -103,4 +104,4 @@ def _reported(config: Config, name: str) -> Iterator[dict[str, Json]]:
         if report:
             file = config.root / "artifacts" / "smoke" / f"{name}.json"
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(json.dumps(report, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+            file.write_text(json.dumps(redact.clean_json(report), indent=1, sort_keys=True) + "\n", encoding="utf-8")

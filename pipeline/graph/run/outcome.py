@@ -8,6 +8,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from pipeline.core import redact
 from pipeline.core.errors import Cancelled, Exit, TandemError
 from pipeline.core.files import write_whole
 from pipeline.graph.decide import Reason
@@ -83,7 +84,7 @@ def write_report(
         "exit": int(code),
         "tasks": [_entry(outcome) for outcome in outcomes],
     }
-    write_whole(file, json.dumps(report, indent=1) + "\n", sync=False)
+    write_whole(file, json.dumps(redact.clean_json(report), indent=1) + "\n", sync=False)
 
 
 def _entry(outcome: Outcome) -> Json:

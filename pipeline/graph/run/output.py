@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Protocol, TextIO
 
+from pipeline.core import redact
 from pipeline.core.errors import Cancelled, TandemError
 from pipeline.core.files import replace_link, write_failure
 from pipeline.core.procs import cancelled
@@ -83,7 +84,7 @@ class TaskLog:
             # Once: what a task does then is clean up, and that may wait for something too.
             self._told = True
             raise Cancelled("interrupted")
-        self._screen.progress(self._task, progress_text(title, done, total, unit))
+        self._screen.progress(self._task, redact.clean(progress_text(title, done, total, unit)))
 
     def close(self) -> None:
         """Close the file."""
@@ -99,6 +100,7 @@ class TaskLog:
             raise write_failure(self.path, error) from error
 
     def _write(self, text: str, *, step: bool) -> None:
+        text = redact.clean(text)
         with self._lock:
             self.tail.extend(text.splitlines())
             if not self._full:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from pipeline.core import redact
 from pipeline.core.errors import TandemError
 from pipeline.core.files import as_disk_failure, write_failure, write_whole
 from pipeline.core.locks import hold_lock
@@ -347,7 +348,7 @@ def _plain(task: Task, outputs: Outputs) -> Outputs:
 
 def _failed(name: str, error: BaseException, log: TaskLog | None) -> Outcome:
     error = as_interruption(error) if cancelled() else as_disk_failure(error)
-    text = "" if isinstance(error, TandemError) else "".join(traceback.format_exception(error))
+    text = "" if isinstance(error, TandemError) else redact.clean("".join(traceback.format_exception(error)))
     tail = tuple(log.tail) if log else ()
     if log:
         log.line(text.rstrip() or f"{error}")

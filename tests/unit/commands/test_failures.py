@@ -2,11 +2,13 @@
 
 import os
 import signal
+import sys
 import threading
 
 import pytest
 
 from pipeline.commands.failures import exit_code_of
+from pipeline.core import redact
 from pipeline.core.errors import ConfigError, Exit, HostError
 
 
@@ -73,3 +75,21 @@ def test_a_bug_is_told_from_an_expected_failure_with_all_that_is_known_of_it(
     said = capsys.readouterr().err
     assert said.startswith("this is a bug:\nTraceback")
     assert "LookupError: nobody expected this" in said
+
+
+def test_no_command_prints_a_secret_whatever_way_it_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    redact.register("s3cr3t-canary")
+
+    def act() -> int:
+        print("out s3cr3t-canary")
+        sys.stderr.write("err s3cr3t-canary\n")
+        raise ValueError("bug s3cr3t-canary")
+
+    streams = sys.stdout, sys.stderr
+    assert exit_code_of(lambda: exit_code_of(act)) == Exit.BUG
+    assert (sys.stdout, sys.stderr) == streams
+    out, err = capsys.readouterr()
+    assert out == "out ***\n"
+    assert err.startswith("err ***\n")
+    assert err.endswith("ValueError: bug ***\n")
+    assert "s3cr3t-canary" not in err

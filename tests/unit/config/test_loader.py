@@ -11,6 +11,7 @@ import pytest
 
 from pipeline.config import loader, rules, yaml_source
 from pipeline.config.models import DebianImage
+from pipeline.core import redact
 from pipeline.core.errors import ConfigError
 from pipeline.graph.stat_cache import StatCache
 
@@ -438,3 +439,28 @@ def test_a_key_that_is_no_text_is_found_at_its_line(root: Path, key: str) -> Non
     (root / "pipeline.yaml").write_text(PIPELINE.replace('env: {A: "1"}', f"within: 9\n{key}: 1"))
     with pytest.raises(ConfigError, match=r"^pipeline\.yaml:15: \w+"):
         loader.load_config(root)
+
+
+LOCAL_SECRET = "clusters: {local: {serve: {env: {DB_PASSWD: s3cr3t-canary}}}}\n"
+
+
+def test_the_local_file_s_value_is_in_no_cache_not_even_from_before(root: Path) -> None:
+    file, local = root / "stats.json", root / "pipeline.local.yaml"
+    local.write_text(LOCAL_SECRET)
+    earlier = StatCache(file, now=lambda: 2**62)
+    loader.read_yaml(local, root, earlier)
+    earlier.save()
+    assert "s3cr3t-canary" in file.read_text()  # as an earlier version left it
+    for _ in range(2):
+        cache = StatCache(file, now=lambda: 2**62)
+        assert loader.load_config(root, cache).cluster("local").serve.env["DB_PASSWD"] == "s3cr3t-canary"
+        cache.save()
+        assert "s3cr3t-canary" not in file.read_text()
+    assert "pipeline.yaml" in file.read_text()
+
+
+def test_secrets_of_the_configuration_are_hidden_even_when_it_is_refused(root: Path) -> None:
+    (root / "pipeline.local.yaml").write_text(LOCAL_SECRET.replace("}}}}", ", X: [s3cr3t-canary]}}}}"))
+    with pytest.raises(ConfigError):
+        loader.load_config(root)
+    assert redact.clean("s3cr3t-canary") == "***"

@@ -223,3 +223,21 @@ def test_who_waited_for_a_download_that_failed_has_the_partial_file_to_itself(
         assert waiter.is_alive()
     waiter.join(20)
     assert same == [True]
+
+
+@pytest.mark.parametrize("deed", ["403", "wrong"])
+def test_no_failure_names_the_login_of_an_address(mirror: Mirror, deed: str) -> None:
+    mirror.plan = [deed]
+    url = mirror.url.replace("http://", "http://me:s3cr3t@")
+    with pytest.raises(store.MissingFileError) as caught:
+        store.fetch_all([store.Download("a", (url,), HEX, len(CONTENT))], NullLog(), title="a")
+    assert "***@127.0.0.1" in str(caught.value)
+    assert "s3cr3t" not in str(caught.value)
+
+
+def test_no_failure_names_the_login_of_a_host_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "TRIES", 1)
+    with pytest.raises(store.MissingFileError) as caught:
+        store.fetch_all([store.Download("a", ("http://me:s3cr3t@127.0.0.1:1/a",), HEX, 1)], NullLog(), title="a")
+    assert "***@127.0.0.1" in str(caught.value)
+    assert "s3cr3t" not in str(caught.value)

@@ -19,7 +19,7 @@ PYTHON = Interpreter(
 SCAN = ImageScan(
     ImageFacts(digest=DIGEST, platform="linux/arm64", glibc=39, python=PYTHON), (b"f opt/caf\xe9.txt", b"d opt")
 )
-DECIDES_NO_FACT = {"core/errors"}
+DECIDES_NO_FACT = {"core/redact", "core/sensitive", "core/errors"}
 
 
 def cache_file(root: Path) -> Path:

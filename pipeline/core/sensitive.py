@@ -1,0 +1,136 @@
+"""Tells which texts are secrets by where they stand: behind a name that says so, or before the @ of a URL."""
+
+import base64
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+SECRET_WORD = re.compile(
+    ".*(?:(?<!mon)key|token|secret|password|passwd|passphrase|credential)s?|.*(?:auth|authorization|pwd)"
+    "|creds|pass|pw|cookie|jwt"
+)
+"""A word of a name that announces a secret. TOKENIZERS_PARALLELISM has none."""
+HARMLESS_END = re.compile(
+    "path|file|dir|folder|home|store|mode|type|kind|provider|backend|sock|socket|names?|user|username|ur[li]|host|port"
+    "|endpoint|address|server|realm|scheme|header|command|program|helper|require|required|enabled|disabled|timeout|ttl"
+    "|size|length|limit|count|number|format|algorithm"
+)
+"""What the last word of a name says when the value is about a secret and is not one, as in RAY_AUTH_MODE."""
+COUNTED = frozenset({"max", "min", "num", "number", "total", "batched", "per", "new", "count"})
+"""Words of a name that make `tokens` or `keys` a number."""
+NOT_SECRET_NAMES = frozenset({"pwd", "oldpwd"})
+WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+KEPT_USER = frozenset({"ssh", "git+ssh", "sftp"})
+"""Schemes of URLs in which a user without a password is not a secret."""
+USERINFO = re.compile(
+    r"""([A-Za-z][A-Za-z0-9+.-]*)://"""
+    # The second form has a / or a # in the password, which should be %2F or %23, and is not; host:port/ is not one.
+    r"""((?:[^\s/?#"'<>]*|[^\s/:@"'<>]+:(?!\d+[/?#])[^\s@"'<>]*))@"""
+)
+"""A URL up to the @ behind its user and password: scheme and userinfo."""
+
+
+def name_says_secret(name: str) -> bool:
+    """Returns whether the value of a variable, option or key of this name is a secret."""
+    words = [word.lower() for word in WORDS.findall(name)]
+    if not words or name.lower() in NOT_SECRET_NAMES or HARMLESS_END.fullmatch(words[-1]):
+        return False
+    if words[-1] in {"tokens", "keys"} and COUNTED & set(words):
+        return False
+    return any(SECRET_WORD.fullmatch(word) for word in words)
+
+
+def url_secrets(text: str) -> Iterator[str]:
+    """Yields the password or the token that stands before the @ of each URL in a text."""
+    for scheme, userinfo in USERINFO.findall(text):
+        user, colon, password = userinfo.partition(":")
+        if password:
+            yield password
+        elif user and (colon or scheme.lower() not in KEPT_USER):
+            yield user
+
+
+def hide_urls(text: str, mask: str) -> str:
+    """Returns a text with `mask` in place of user and password in each URL; ssh://me@host keeps its user."""
+
+    def hidden(match: re.Match[str]) -> str:
+        scheme, userinfo = match.groups()
+        if scheme.lower() in KEPT_USER:
+            user, colon, _ = userinfo.partition(":")
+            return f"{scheme}://{user}:{mask}@" if colon else match[0]
+        return f"{scheme}://{mask}@"
+
+    return USERINFO.sub(hidden, text) if "://" in text else text
+
+
+def map_secret_options(args: Iterable[str], hide: Callable[[str, str], str]) -> Iterator[str]:
+    """Yields a command line with `hide(option, value)` in place of each value that is a secret.
+
+    An option takes all words up to the next one that begins with two hyphens. Of any other word the whole is a secret
+    if it holds one: a URL with a password, or JSON with a key whose name says so. `option` is empty for the first.
+    """
+    option = ""
+    for word in args:
+        if word.startswith("--"):
+            option, equals, value = word.partition("=")
+            hidden = equals and (name_says_secret(option) or holds_secret(value))
+            yield f"{option}={hide(option, value)}" if hidden else word
+        else:
+            yield hide(option, word) if name_says_secret(option) or holds_secret(word) else word
+
+
+def option_secrets(args: Iterable[str]) -> list[str]:
+    """Returns the secrets in a command line."""
+    found: list[str] = []
+
+    def keep(_option: str, value: str) -> str:
+        found.append(value)
+        return value
+
+    list(map_secret_options(args, keep))
+    return found
+
+
+def holds_secret(text: str) -> bool:
+    """Returns whether a text has a URL with a password in it, or is JSON that holds a secret."""
+    return next(url_secrets(text), None) is not None or any(True for _ in json_secrets(text))
+
+
+def json_secrets(text: str) -> Iterator[str]:
+    """Yields the secrets in a text that is a mapping or a list in JSON."""
+    if text.lstrip()[:1] in {"{", "["}:
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            return
+        yield from value_secrets(value)
+
+
+def value_secrets(value: Any, name: str = "") -> Iterator[str]:
+    """Yields the secrets in a tree of mappings and lists that stands under `name`, such as a configuration."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from value_secrets(inner, str(key))
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            yield from value_secrets(inner, name)
+        yield from option_secrets(word for word in value if isinstance(word, str))
+    elif value is not None and not isinstance(value, bool):
+        text = str(value)
+        if name_says_secret(name):
+            yield text
+        if name.lower() == "auth":
+            yield from _basic_password(text)
+        yield from url_secrets(text)
+        yield from json_secrets(text)
+
+
+def _basic_password(text: str) -> Iterator[str]:
+    """Yields the password of a login as Docker's config.json and HTTP headers have it: base64 of USER:PASSWORD."""
+    try:
+        _, colon, password = base64.b64decode(text, validate=True).decode().partition(":")
+    except ValueError:
+        return
+    if colon:
+        yield password
