@@ -4,6 +4,7 @@ This module is the one place of these facts. Probes run inside images and cannot
 copies with the values here.
 """
 
+import re
 from collections.abc import Iterable
 
 PointFailure = tuple[int, str]
@@ -39,7 +40,8 @@ INTERFACE_VARIABLES = (
 """The variables that launchers set to a node's Ethernet interface."""
 RDMA_VARIABLE = "NCCL_IB_HCA"
 """The variable that launchers set to a node's RDMA devices."""
-RAY_PREFIX = "RAY_"
+RAY_NODE_VARIABLE = re.compile(r"RAY_\w*(ADDRESS|NODE_I[DP])\w*")
+"""A variable of Ray that names a node or its address. Ray's other variables are the same on every node."""
 
 SHELL_TOOLS = ("sleep", "mkdir", "touch", "chmod", "cat", "rm", "grep", "sed")
 """The programs besides bash that every launch calls (2.6, point 3)."""
@@ -72,7 +74,7 @@ POINTS = {
 def is_node_specific(variable: str) -> bool:
     """Return whether a variable differs from node to node, so that no image may have it in ENV."""
     named = (*ADDRESS_VARIABLES, *INTERFACE_VARIABLES, RDMA_VARIABLE)
-    return variable in named or variable.startswith(RAY_PREFIX)
+    return variable in named or RAY_NODE_VARIABLE.fullmatch(variable) is not None
 
 
 def by_point(failures: Iterable[PointFailure]) -> dict[str, list[str]]:

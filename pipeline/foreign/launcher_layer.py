@@ -219,8 +219,8 @@ def _problems(facts: ImageFacts) -> list[str]:
     """Return what no layer can put right.
 
     A Dockerfile cannot remove a variable, and an empty one is a value too. Launchers set these variables for a cluster
-    with `-e` or in run-cluster-node.sh, which wins over ENV. But they set none of them for a single node, and not every
-    RAY_…; and a `docker exec` of era A that does not read .bashrc sees the values in ENV.
+    with `-e` or in run-cluster-node.sh, which wins over ENV. But they set none of them for a single node, and not
+    RAY_ADDRESS; and a `docker exec` of era A that does not read .bashrc sees the values in ENV.
     """
     problems = [
         f"the base has {name}={value} in ENV, but it differs from node to node, and no layer can remove it:"

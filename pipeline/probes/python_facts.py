@@ -8,13 +8,17 @@ It runs in foreign images: the standard library only, and what a question itself
 """
 
 import base64
+import contextlib
 import csv
 import functools
 import hashlib
 import importlib
+import importlib.metadata
+import io
 import json
 import os
 import re
+import subprocess  # noqa: TID251  # inside an image there is no pipeline.core.procs
 import sys
 import traceback
 from collections.abc import Callable
@@ -178,12 +182,47 @@ def config(folder: str) -> dict[str, Any]:
     }
 
 
-def serve_options(_: str) -> dict[str, Any]:
-    """The multi-node options of `vllm serve`, as its parser understands them."""
-    arguments: Any = importlib.import_module("vllm.entrypoints.openai.cli_args")
-    parser = arguments.make_arg_parser(arguments.FlexibleArgumentParser())
-    parsed = parser.parse_args(["model", *MULTI_NODE])
-    return {name: getattr(parsed, name) for name in ("nnodes", "node_rank", "master_addr", "master_port", "headless")}
+def serve_options(_: str) -> dict[str, list[str]]:
+    """Returns the multi-node options that the help of `vllm serve` does not list.
+
+    Later releases list all options for --help=all only, and older ones for --help only. Raises RuntimeError if
+    `vllm serve` prints no help.
+    """
+    missing = [word for word in MULTI_NODE if word.startswith("--")]
+    failures = []
+    for option in ("--help=all", "--help"):
+        status, output = _vllm("serve", option)
+        if status != 0:
+            failures.append(f"`vllm serve {option}` ended with {status}: {output.strip()[-200:] or 'no output'}")
+            continue
+        listed = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", output))
+        missing = [word for word in missing if word not in listed]
+        if not missing:
+            return {"missing": []}
+    if len(failures) == 2:
+        raise RuntimeError("; ".join(failures))
+    return {"missing": missing}
+
+
+def _vllm(*words: str) -> tuple[int | str | None, str]:
+    """Runs the program `vllm`; returns its exit status and standard output.
+
+    It runs by its entry point in this process, which has loaded vLLM already; as a program only without entry point.
+    """
+    scripts = importlib.metadata.entry_points(group="console_scripts", name="vllm")
+    if not scripts:
+        result = subprocess.run(["vllm", *words], stdout=subprocess.PIPE, text=True, check=False)
+        return result.returncode, result.stdout
+    output, arguments = io.StringIO(), sys.argv
+    sys.argv = ["vllm", *words]
+    try:
+        with contextlib.redirect_stdout(output):
+            next(iter(scripts)).load()()
+    except SystemExit as end:
+        return end.code or 0, output.getvalue()
+    finally:
+        sys.argv = arguments
+    return 0, output.getvalue()
 
 
 def ray_options(_: str) -> list[str]:

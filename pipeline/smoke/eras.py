@@ -39,11 +39,8 @@ printf 'mod in %s, node in %s\\n' "$PWD" "$WORKSPACE_DIR" > ran
 """
 OPEN = "open: Ray runs without a token, as launchers start it, so that whoever reaches its port runs code there"
 CLOSED = "closed by the token among the operator's docker arguments"
-PARSER = (
-    "import sys; from vllm.entrypoints.openai import cli_args;"
-    " cli_args.make_arg_parser(cli_args.FlexibleArgumentParser()).parse_args(sys.argv[2:]); print(sys.argv[1])"
-)
-"""The parser of `vllm serve` alone; it prints its first argument if it takes the others."""
+SERVE_HELP = "vllm serve --help=all || vllm serve --help"
+"""Prints all options of `vllm serve`. Older releases do not know --help=all."""
 
 
 def check_eras(
@@ -294,18 +291,22 @@ def _check_launch_script(head: DockerHost) -> None:
 
 
 def _check_without_ray(setup: LaunchSetup, host: DockerHost, parameters: LaunchParameters) -> None:
-    """Raises AttemptError unless vLLM's parser takes what launchers append if Ray is not wanted."""
-    word, name = unique_word("parsed"), host.machine.name
-    options = era_commands.options_without_ray(parameters)
-    command = era_commands.run_detached(["python3", "-c", PARSER, word, "model", *options])
-    host.must(command, "no command can be detached")
+    """Raises AttemptError unless `vllm serve` lists what launchers append if Ray is not wanted.
+
+    The head's command of era D runs detached in the same way.
+    """
+    word, name = unique_word("listed"), host.machine.name
+    host.must(era_commands.run_detached(["bash", "-c", f"{SERVE_HELP} && echo {word}"]), "no command can be detached")
     status: list[str] = []
     what = f"{name}: the exit status of a detached command"
     _wait_for(partial(_has_exit_status, host, status), setup, what)
     if status != ["0"]:
-        reason = f"`vllm serve` does not take {' '.join(options)}: {last_lines(host.output())}"
-        raise AttemptError(f"{name}: {reason}")
+        raise AttemptError(f"{name}: `vllm serve` cannot be asked for its options: {last_lines(host.output())}")
     _wait_for(lambda: word in host.output(), setup, f"{name}: the output of a detached command")
+    listed = set(re.findall(r"--[a-z][\w-]*", host.output()))
+    options = [option for option in era_commands.options_without_ray(parameters) if option.startswith("--")]
+    if missing := [option for option in options if option not in listed]:
+        raise AttemptError(f"{name}: `vllm serve` does not take {' '.join(missing)}")
 
 
 def _has_exit_status(host: DockerHost, status: list[str]) -> bool:

@@ -195,8 +195,11 @@ def _answer_faults(answers: Answers, without: Collection[str]) -> Iterator[Point
         if (error := answers[f"library:{name}"].error) and RDMA not in without:
             remedy = f"add {package} to the packages of the base, or say smoke: {{without: [rdma]}}"
             yield 9, f"{name} does not load ({error}): {remedy}"
-    if error := answers["serve-options"].error:
-        yield 12, f"`vllm serve` does not take --nnodes --node-rank --master-addr --master-port --headless: {error}"
+    serve = answers["serve-options"]
+    if serve.error:
+        yield 12, f"`vllm serve` cannot be asked for its options: {serve.error}"
+    elif serve.value["missing"]:
+        yield 12, f"`vllm serve` does not take {' '.join(serve.value['missing'])}: use a later vLLM"
     if error := answers["ray-options"].error:
         yield 13, f"`ray start` does not take the options that launchers give it: {error}"
     if error := answers["dashboard"].error:

@@ -38,7 +38,7 @@ STARTED = "Ray runtime started"
 # may exceed.
 TOO_SLOW = re.compile("timed out during startup|Timed out waiting for file")
 TOO_SLOW_REASON = "Ray gives its raylet 30 s to start, and it took longer"
-ERROR_LOGS = "head -qc 20000 /tmp/ray/session_latest/logs/{raylet,gcs_server}.{err,out} 2> /dev/null"
+ERROR_LOGS = "head -qc 20000 ${RAY_TMPDIR:-/tmp}/ray/session_latest/logs/{raylet,gcs_server}.{err,out} 2> /dev/null"
 # `ray start --block` itself does not count: it does not end when its processes were stopped as they should be.
 RAY_PROCESS = re.compile(
     r"/raylet/raylet|gcs_server|dashboard/(agent|dashboard)\.py|monitor\.py|runtime_env/agent/main\.py"

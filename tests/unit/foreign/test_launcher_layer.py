@@ -184,7 +184,7 @@ def test_the_package_that_python_imports_decides_wherever_its_metadata_lies() ->
     assert where(dict(made(vllm="/srv/src/vllm").links)) == {MODS_PACKAGES: "/srv/src"}
 
 
-@pytest.mark.parametrize("name", ["VLLM_HOST_IP", "NCCL_SOCKET_IFNAME", "RAY_memory_monitor_refresh_ms"])
+@pytest.mark.parametrize("name", ["VLLM_HOST_IP", "NCCL_SOCKET_IFNAME", "RAY_ADDRESS"])
 def test_what_differs_from_node_to_node_cannot_be_taken_out_of_env(name: str) -> None:
     (fault,) = made(env={"PATH": f"/opt/venv/bin:{SYSTEM}", "HOME": "/root", name: "x"}).problems
     assert fault.startswith(f"the base has {name}=x in ENV")

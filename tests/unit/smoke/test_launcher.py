@@ -52,6 +52,7 @@ def good_answers() -> dict[str, ProbeAnswer]:
     answer = ProbeAnswer({"real": f"{VLLM}/__init__.py", "version": "1"})
     return {
         **dict.fromkeys(launcher.QUESTIONS, answer),
+        "serve-options": ProbeAnswer({"missing": []}),
         "versions": ProbeAnswer([]),
         "requirements": ProbeAnswer({"python": "3.13.5", "distributions": []}),
         launcher.DESCRIPTION: ProbeAnswer(description()),
@@ -115,7 +116,7 @@ def test_each_point_of_the_contract_can_fail(changed: dict[str, str], words: str
 @pytest.mark.parametrize(
     ("question", "words"),
     [
-        ("serve-options", "`vllm serve` does not take --nnodes"),
+        ("serve-options", "`vllm serve` cannot be asked for its options: SystemExit: 2"),
         ("ray-options", "`ray start` does not take"),
         ("dashboard", "require ray[default]; ray[cgraph] does not bring"),
         ("library:librdmacm.so.1", "add librdmacm1 to the packages"),
@@ -124,6 +125,11 @@ def test_each_point_of_the_contract_can_fail(changed: dict[str, str], words: str
 def test_each_question_of_the_contract_can_fail(question: str, words: str) -> None:
     found = verdict({}, {question: ProbeAnswer(error="SystemExit: 2")})
     assert any(words in detail for detail in found.details), found.details
+
+
+def test_missing_options_of_vllm_serve_are_named() -> None:
+    found = verdict({}, {"serve-options": ProbeAnswer({"missing": ["--nnodes", "--headless"]})})
+    assert found.details == ("`vllm serve` does not take --nnodes --headless: use a later vLLM",)
 
 
 def test_a_crash_of_the_emulator_in_the_shell_probe_is_its_own_outcome() -> None:
@@ -177,7 +183,7 @@ def test_platform_user_and_environment_are_seen_from_outside() -> None:
     assert wrong == (1, "the image is for linux/arm64, but image.yaml says linux/amd64")
     (user,) = description_faults(description(User="app"), "linux/arm64")
     assert user[1].startswith("USER is app")
-    baked = ["VLLM_HOST_IP=10.0.0.1", "NCCL_SOCKET_IFNAME=enp1s0", "RAY_memory_monitor_refresh_ms=0", "NCCL_DEBUG=WARN"]
+    baked = ["VLLM_HOST_IP=10.0.0.1", "NCCL_SOCKET_IFNAME=enp1s0", "RAY_NODE_IP_ADDRESS=10.0.0.1", "NCCL_DEBUG=WARN"]
     faults = description_faults(description(Env=baked), "linux/arm64")
     assert [(point, words.split("'")[1]) for point, words in faults] == [(10, entry) for entry in baked[:3]]
 
