@@ -24,7 +24,7 @@ from pipeline.config.models import Cluster, Serve
 from pipeline.config.rules import REFERENCE_SUFFIX
 from pipeline.core import platforms
 from pipeline.core.errors import TandemError
-from pipeline.core.log import Log, announce
+from pipeline.core.log import Log
 from pipeline.core.waiting import wait_until
 from pipeline.host import engine
 
@@ -147,7 +147,7 @@ def deploy_plans(
             raise
     deployed = _deployed(plans, cluster, port, completion)
     for line in render_verdict(deployed, report):
-        announce(log, line)
+        log.step(line)
     return deployed
 
 

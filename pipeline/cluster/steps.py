@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from pipeline.cluster.causes import Cause
-from pipeline.core.log import Log, announce
+from pipeline.core.log import Log
 from pipeline.core.retry import AttemptError
 
 
@@ -56,10 +56,10 @@ class Report:
     @contextmanager
     def step(self, step: Step, log: Log) -> Iterator[list[str]]:
         """Announces a step; the caller appends its results, as texts, to the list that it gets."""
-        announce(log, f"{step} …")
+        log.step(f"{step} …")
         results: list[str] = []
         start = time.monotonic()
         yield results
         seconds = time.monotonic() - start
         self.rows.append((step, "; ".join(results), seconds))
-        announce(log, f"{step}: {'; '.join(results) or 'done'} ({seconds:.1f} s)")
+        log.step(f"{step}: {'; '.join(results) or 'done'} ({seconds:.1f} s)")

@@ -9,7 +9,7 @@ from pipeline.commands.advise_text import advice_json, advice_text
 from pipeline.commands.advise_write import create_image_folder, rewrite_image_yaml
 from pipeline.commands.base import JSON, GraphCommand, Options, print_json
 from pipeline.commands.clusters import check_word_count, checkout_root
-from pipeline.commands.progress import Shown
+from pipeline.commands.progress import TerminalLog
 from pipeline.config import image_yaml, loader
 from pipeline.config.loader import Config
 from pipeline.config.models import Additions, Combine, CombinedImage
@@ -19,19 +19,6 @@ from pipeline.core.suggest import suggestion
 from pipeline.foreign import combinations, comparison
 from pipeline.foreign.combinations import Combination
 from pipeline.foreign.comparison import Side
-
-
-class Steps:
-    """A log for people that shows the steps, and how far they are."""
-
-    def __init__(self) -> None:
-        self._shown = Shown()
-        self.progress = self._shown.progress
-        self.step = self._shown.line
-        self.close = self._shown.close
-
-    def line(self, text: str) -> None:
-        """Pass over it: details are for a task's log, and there is none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +81,7 @@ class Advise(GraphCommand):
         here, words = checkout_root(), check_word_count(pos_args, self.name, most=1)
         loaded = loader.load_config(here)
         asked = _asked(loaded, words, opt_values)
-        log = Steps()
+        log = TerminalLog(steps_only=True)
         try:
             model, cluster, architectures, found = _looked(asked, opt_values, here, log)
         finally:
@@ -116,7 +103,7 @@ class Advise(GraphCommand):
 
 
 def _looked(
-    asked: AdviceRequest, options: Options, here: Path, log: Steps
+    asked: AdviceRequest, options: Options, here: Path, log: TerminalLog
 ) -> tuple[Side, Side, tuple[str, ...], tuple[Combination, ...]]:
     from pipeline.commands import advise_inputs
 

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from pipeline.commands.base import JSON, GraphCommand, Options, print_json
 from pipeline.commands.clusters import check_word_count, checkout_root
-from pipeline.commands.progress import Shown
+from pipeline.commands.progress import TerminalLog
 from pipeline.commands.survey import SCHEMA
 from pipeline.commands.text import format_table
 from pipeline.core.errors import ConfigError, Exit
@@ -58,7 +58,7 @@ class Lab(GraphCommand):
 
 
 def _up(options: Options) -> int:
-    here, shown, said = checkout_root(), Shown(), str(options["machines"])
+    here, shown, said = checkout_root(), TerminalLog(), str(options["machines"])
     if said and not (said.isascii() and said.isdigit() and 1 <= int(said) <= lab.MOST):
         raise ConfigError(
             f"--machines {said}: a lab has 1 to {lab.MOST} machines", hint="./doitw lab down takes it away"

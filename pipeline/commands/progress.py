@@ -1,36 +1,43 @@
-"""How a command that takes a while says what it does."""
+"""The log of a command that takes a while."""
 
 import sys
 import time
 
-from pipeline.graph.run.output import progress_text
+from pipeline.core.log import progress_text
 
-PROGRESS_INTERVAL_S = 5  # seconds between two words of progress, where there is no terminal
+PROGRESS_INTERVAL_S = 5
+"""Without a terminal, progress is printed this often."""
 
 
-class Shown:
-    """A log for people: lines on stderr, and below them, in a terminal, how far it is."""
+class TerminalLog:
+    """Prints lines on stderr and, below them in a terminal, how far the work is; with `steps_only` no details."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, steps_only: bool = False) -> None:
+        self._steps_only = steps_only
         self._live = sys.stderr.isatty()
         self._last = time.monotonic()
         self._drawn = False
 
     def line(self, text: str) -> None:
+        """Print the line, unless only steps are wanted."""
+        if not self._steps_only:
+            self.step(text)
+
+    def step(self, text: str) -> None:
         """Print the line."""
         self.close()
         print(text, file=sys.stderr, flush=True)
 
     def progress(self, title: str, done: float, total: float | None, unit: str) -> None:
-        """Draw it anew in a terminal; elsewhere say it from time to time."""
-        said = progress_text(title, done, total, unit)
+        """Redraw the progress in a terminal; print it from time to time elsewhere."""
+        text = progress_text(title, done, total, unit)
         if self._live:
-            sys.stderr.write(f"\r\x1b[K{said}")
+            sys.stderr.write(f"\r\x1b[K{text}")
             sys.stderr.flush()
             self._drawn = True
         elif time.monotonic() - self._last > PROGRESS_INTERVAL_S:
             self._last = time.monotonic()
-            self.line(said)
+            self.step(text)
 
     def close(self) -> None:
         """Leave no half-drawn line."""

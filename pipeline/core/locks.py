@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pipeline.core.errors import BusyError, ConfigError
 from pipeline.core.files import write_failure
-from pipeline.core.log import Log, announce
+from pipeline.core.log import Log
 from pipeline.core.waiting import wait_until
 
 TIMEOUT_VARIABLE = "TANDEM_LOCK_TIMEOUT"
@@ -163,7 +163,7 @@ def _wait(path: Path, handles: list[int], what: str, state: str, log: Log | None
         return
     if log is None:
         raise BusyError(f"{busy} {_owner(path)}", hint="wait for its end, or end it")
-    announce(log, f"waiting: {busy} {_owner(path)}")
+    log.step(f"waiting: {busy} {_owner(path)}")
     title = lambda: f"waiting for {_owner(path)}"  # noqa: E731
     if not wait_until(is_taken, timeout_s=timeout_s, interval_s=POLL_INTERVAL_S, log=log, title=title):
         raise BusyError(

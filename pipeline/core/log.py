@@ -1,7 +1,8 @@
 """Where a running task says what it does: one handle a task, so that parallel tasks never mix."""
 
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -9,13 +10,15 @@ from typing import Protocol
 class Log(Protocol):
     """A task's own output.
 
-    A log may also have a method `step`, for lines that announce or end a piece of work: plain output shows only those.
-    Every line goes to the task's log file; the newest line, step or progress is the task's live
-    line in the terminal.
+    Every line and step goes to the task's log file. The newest line, step or progress is the task's live line in a
+    terminal; where there is none, only steps are shown.
     """
 
     def line(self, text: str) -> None:
         """Write one line of output (no trailing newline)."""
+
+    def step(self, text: str) -> None:
+        """Write a line that announces or ends a piece of work."""
 
     def progress(self, title: str, done: float, total: float | None, unit: str) -> None:
         """Show how far a piece of work is; `unit` is "B" for bytes, "s" for seconds, else a noun."""
@@ -31,24 +34,55 @@ class NullLog:
         """Keep the line."""
         self.lines.append(text)
 
+    def step(self, text: str) -> None:
+        """Keep the line."""
+        self.lines.append(text)
+
     def progress(self, title: str, done: float, total: float | None, unit: str) -> None:
         """Forget it: progress is for people."""
 
 
-def announce(log: Log, text: str) -> None:
-    """Write a line that is shown where only the steps of a task are."""
-    say: Callable[[str], None] = getattr(log, "step", log.line)
-    say(text)
+class ForwardingLog:
+    """Passes everything on to another log, one call at a time: threads that share that log need not know each other."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._lock = threading.Lock()
+
+    def line(self, text: str) -> None:
+        """Pass it on."""
+        with self._lock:
+            self._log.line(text)
+
+    def step(self, text: str) -> None:
+        """Pass it on."""
+        with self._lock:
+            self._log.step(text)
+
+    def progress(self, title: str, done: float, total: float | None, unit: str) -> None:
+        """Pass it on."""
+        with self._lock:
+            self._log.progress(title, done, total, unit)
+
+
+def progress_text(title: str, done: float, total: float | None, unit: str) -> str:
+    """Returns `fetch torch 12.0/80.1 MB`; `waiting for the engine 12 s, usually 30 s`; `layer 3/8 files`."""
+    if unit == "s":
+        return f"{title} {done:.0f} s" + (f", usually {total:.0f} s" if total else "")
+    scale, name = (1e6, "MB") if unit == "B" else (1.0, unit)
+    digits = 1 if unit == "B" else 0
+    whole = f"/{total / scale:.{digits}f}" if total else ""
+    return f"{title} {done / scale:.{digits}f}{whole} {name}"
 
 
 @contextmanager
 def step(log: Log, title: str) -> Iterator[None]:
     """Announce a piece of work, and say how long it took, however it ends."""
-    announce(log, f"{title} …")
+    log.step(f"{title} …")
     start = time.monotonic()
     outcome = "failed"
     try:
         yield
         outcome = "done"
     finally:
-        announce(log, f"{title}: {outcome} in {time.monotonic() - start:.1f} s")
+        log.step(f"{title}: {outcome} in {time.monotonic() - start:.1f} s")

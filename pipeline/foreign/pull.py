@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from pipeline.core import owners, procs
 from pipeline.core.errors import Cancelled, TandemError
-from pipeline.core.log import Log, announce, step
+from pipeline.core.log import Log, step
 from pipeline.foreign import filesystem, inspection
 from pipeline.foreign.facts import ImageFacts
 from pipeline.foreign.inspection import ImageConfig
@@ -46,8 +46,8 @@ def resolve_digest(reference: str, platform: str, log: Log) -> str:
         digest = _local_digest(reference, platform)
         if not digest:
             raise
-        announce(log, f"{error}")
-        announce(log, f"{reference} is used as this engine has it: {digest}")
+        log.step(f"{error}")
+        log.step(f"{reference} is used as this engine has it: {digest}")
         return digest
     digest = str(answer["Descriptor"]["digest"])
     # An attestation is listed as unknown/unknown. For a single manifest the engine gives no list here.

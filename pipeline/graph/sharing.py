@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from pipeline.core.errors import TandemError
-from pipeline.core.log import Log, announce
+from pipeline.core.log import Log
 from pipeline.core.procs import cancelled
 from pipeline.graph.fingerprint import fingerprint
 from pipeline.graph.records import Record, Records, parse_record, record_text
@@ -36,9 +36,9 @@ def adopt_shared(share: SharedRecords | None, records: Records, task: Task, key:
     except TandemError as error:
         if cancelled():
             raise
-        announce(log, f"a shared result is not used: {error}")
+        log.step(f"a shared result is not used: {error}")
         return False
-    announce(log, "another checkout has a result of the same inputs")
+    log.step("another checkout has a result of the same inputs")
     records.write(record)
     return True
 
@@ -52,7 +52,7 @@ def publish(share: SharedRecords | None, task: Task, record: Record, log: Log) -
     except TandemError as error:
         if cancelled():
             raise
-        announce(log, f"the result is not shared: {error}")
+        log.step(f"the result is not shared: {error}")
 
 
 def _proved(text: bytes, task: Task, key: str) -> Record:

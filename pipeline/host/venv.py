@@ -18,7 +18,7 @@ from pathlib import Path
 from pipeline.core import procs, redact
 from pipeline.core.errors import HostError, TandemError
 from pipeline.core.locks import locked_folder
-from pipeline.core.log import Log, step
+from pipeline.core.log import ForwardingLog, Log, step
 
 LOCK_FILE = Path("lockfiles/tooling.txt")
 # No file of settings: those of this machine that say where packages come from are handed over by name.
@@ -92,6 +92,10 @@ class Printer:
             self._newest, self._began = text.strip(), time.monotonic()
             self._print(text)
 
+    def step(self, text: str) -> None:
+        """Print the line."""
+        self.line(text)
+
     def progress(self, title: str, done: float, total: float | None, unit: str) -> None:
         """Keep how far it is for the next sign of life."""
         of = f" of {total:.0f}" if total else ""
@@ -123,23 +127,16 @@ class Printer:
         print(redact.clean(text), file=sys.stderr, flush=True)
 
 
-class InstallerLog:
-    """Passes on which package an installer is at, and keeps the rest for the error message."""
-
-    def __init__(self, log: Log) -> None:
-        self._log = log
+class InstallerLog(ForwardingLog):
+    """Passes on which package an installer is at; the rest is in the error message if it fails."""
 
     def line(self, text: str) -> None:
         """Pass on "Collecting name==version", without where and why, and that all of them are being installed."""
         words = text.split()
         if words[:1] == ["Collecting"]:
-            self._log.line(f"  {words[1]}")
+            super().line(f"  {words[1]}")
         elif words[:2] == ["Installing", "collected"]:
-            self._log.line("  installing them")
-
-    def progress(self, title: str, done: float, total: float | None, unit: str) -> None:
-        """Pass it on."""
-        self._log.progress(title, done, total, unit)
+            super().line("  installing them")
 
 
 def is_ready(root: Path) -> bool:

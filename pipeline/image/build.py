@@ -14,7 +14,7 @@ from pathlib import Path
 from pipeline.config.models import Image
 from pipeline.core import tar
 from pipeline.core.errors import TandemError
-from pipeline.core.log import Log, announce, step
+from pipeline.core.log import Log, step
 from pipeline.foreign import launcher_layer
 from pipeline.foreign.launcher_layer import LauncherLayer
 from pipeline.host import buildkit, engine
@@ -202,9 +202,9 @@ def plan_launcher_layer(name: str, image: Image, locked: CombinedLock, log: Log)
     """
     launcher = launcher_layer.plan_layer(locked.reading, image.workdir, [wheel.name for wheel in locked.wheels])
     for note in launcher.notes:
-        announce(log, note)
+        log.step(note)
     for lack in launcher.missing:
-        announce(log, f"the base lacks {lack}")
+        log.step(f"the base lacks {lack}")
     launcher_layer.refuse_unusable_base(f"dockerfiles/{name}/image.yaml", launcher)
     return launcher
 

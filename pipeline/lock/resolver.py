@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from pipeline.core import procs
 from pipeline.core.errors import ConfigError
-from pipeline.core.log import Log, announce
+from pipeline.core.log import Log
 from pipeline.lock import alternatives, conflict, known_bad, uv
 from pipeline.lock.wheel_tags import WheelTarget
 
@@ -88,7 +88,7 @@ def resolve_wheels(request: WheelRequest, log: Log) -> tuple[Wheel, ...]:
 def warn_known_bad(versions: Mapping[str, str], log: Log) -> None:
     """Announces combinations of resolved distributions that are known to fail."""
     for line in known_bad.find_warnings(versions):
-        announce(log, f"warning: {line}")
+        log.step(f"warning: {line}")
 
 
 def solver(request: WheelRequest, log: Log) -> alternatives.Solve:

@@ -14,7 +14,7 @@ from uuid import uuid4
 from pipeline.config.launcher_contract import CONTAINER_NAME
 from pipeline.core import procs
 from pipeline.core.errors import Cancelled, HostError, TandemError
-from pipeline.core.log import Log
+from pipeline.core.log import ForwardingLog, Log, NullLog
 from pipeline.core.procs import ProgramError
 from pipeline.core.retry import AttemptError
 from pipeline.core.waiting import wait_until
@@ -53,7 +53,7 @@ class DockerHost:
         self._log = log
         self._container = ""
         self._run_command: tuple[str, ...] = ()
-        self._output = _RecordingLog()
+        self._output = NullLog()
         self._follower: threading.Thread | None = None
 
     def docker(
@@ -68,7 +68,7 @@ class DockerHost:
 
         Raises Cancelled (unless `tidying`), and HostError if docker itself cannot be run.
         """
-        lines = _RecordingLog(self._log, f"{self.machine.name}: ")
+        lines = _NamedLog(self._log, f"{self.machine.name}: ")
         argv = [*self.machine.docker, *words]
         try:
             output = procs.run(
@@ -92,7 +92,7 @@ class DockerHost:
 
     def launch(self, words: Sequence[str]) -> None:
         """Runs a launcher's `docker run`, and records its container's output from then on. Raises AttemptError."""
-        self._run_command, self._output = tuple(words), _RecordingLog()
+        self._run_command, self._output = tuple(words), NullLog()
         result = self.docker(words)
         if result.status != 0:
             raise AttemptError(f"{self.machine.name}: the container does not start: {last_lines(result.output)}")
@@ -100,14 +100,16 @@ class DockerHost:
         self._follower = threading.Thread(target=self._follow, args=(self._container, self._output), daemon=True)
         self._follower.start()
 
-    def _follow(self, container: str, output: "_RecordingLog") -> None:
+    def _follow(self, container: str, output: NullLog) -> None:
         argv = [*self.machine.docker, "logs", "--follow", container]
         with suppress(TandemError):  # it ends with its container
             procs.run(argv, log=output, inherit=procs.DOCKER, env=self._env, within=DAY_S)
 
     def output(self) -> str:
         """Returns the output of the container's first process so far, as `docker logs` shows it."""
-        return "\n".join(line for line in self._output.text().splitlines() if not NOT_OUTPUT.search(line))
+        return "\n".join(
+            line for text in self._output.lines for line in text.splitlines() if not NOT_OUTPUT.search(line)
+        )
 
     def is_running(self) -> bool:
         """Tells whether the container runs."""
@@ -162,25 +164,19 @@ class DockerHost:
             )
 
 
-class _RecordingLog:
-    """A log that keeps its lines; it also passes their first lines on, under a name."""
+class _NamedLog(ForwardingLog):
+    """Passes the first line of each text on, under a name."""
 
-    def __init__(self, to: Log | None = None, name: str = "") -> None:
-        self._lines: list[str] = []
-        self._to = to
+    def __init__(self, log: Log, name: str) -> None:
+        super().__init__(log)
         self._name = name
 
     def line(self, text: str) -> None:
-        self._lines.append(text)
-        if self._to is not None:
-            first, _, rest = text.partition("\n")
-            self._to.line(self._name + first + (" …" if rest else ""))
+        first, _, rest = text.partition("\n")
+        super().line(self._name + first + (" …" if rest else ""))
 
     def progress(self, title: str, done: float, total: float | None, unit: str) -> None:
         """Does nothing: docker's own progress is not shown."""
-
-    def text(self) -> str:
-        return "\n".join(list(self._lines))
 
 
 def unique_word(prefix: str) -> str:

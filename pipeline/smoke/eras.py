@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pipeline.config.launcher_contract import CONTAINER_NAME, POINTS
 from pipeline.config.models import Image
-from pipeline.core.log import Log, announce, step
+from pipeline.core.log import Log, step
 from pipeline.core.retry import AttemptError
 from pipeline.core.waiting import wait_until
 from pipeline.smoke import era_commands
@@ -65,7 +65,7 @@ def check_eras(
     """
     with prepare_machines(machines, env, image.workdir, arguments, substitutions, log) as setup:
         for substitution in setup.substitutions:
-            announce(log, f"in another's place: {substitution}")
+            log.step(f"in another's place: {substitution}")
         eras = [check_era(name, setup, log) for name in ERAS]
     subject = {
         "image": image_name,

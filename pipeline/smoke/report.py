@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.core.errors import TandemError
-from pipeline.core.log import Log, announce
+from pipeline.core.log import Log
 from pipeline.smoke.verdict import CheckOutcome, Verdict
 
 Json = dict[str, Any]
@@ -35,7 +35,7 @@ def conclude(task: str, subject: Mapping[str, Any], verdicts: Sequence[Verdict],
     """
     report = {**subject, "checks": {verdict.check: verdict.as_json() for verdict in verdicts}}
     for line in render_table(verdicts):
-        announce(log, line)
+        log.step(line)
     bad = [verdict for verdict in verdicts if verdict.outcome is not CheckOutcome.OK]
     if bad:
         crashed = all(verdict.outcome is CheckOutcome.EMULATOR for verdict in bad)

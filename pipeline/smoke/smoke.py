@@ -8,13 +8,12 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from pipeline.config.models import Image
 from pipeline.core import platforms
 from pipeline.core.errors import HostError
-from pipeline.core.log import Log
+from pipeline.core.log import ForwardingLog, Log
 from pipeline.core.names import normalised_name
 from pipeline.core.waiting import wait_until
 from pipeline.host import engine
@@ -66,7 +65,7 @@ def smoke(
     with engine.session(error=HostError) as client:
         for name in remove_abandoned(client, SMOKE_LABEL):
             log.line(f"removed {name}, which a killed run left behind")
-        verdicts = _judge_all(_factory(client, reference), checks, expected, files, _SharedLog(log))
+        verdicts = _judge_all(_factory(client, reference), checks, expected, files, ForwardingLog(log))
     subject = {"image": image_name, "reference": reference, "platform": image.platform}
     return conclude(f"smoke:{image_name}", subject, verdicts, log)
 
@@ -129,19 +128,3 @@ def _judge_without_probe(check: Check, expected: Expectations, answers: Answers,
     if check.questions(expected.image):
         return verdict_of(check.name, [error], "")
     return check.judge(expected, answers)
-
-
-class _SharedLog:
-    """A log that several checks write to at the same time."""
-
-    def __init__(self, log: Log) -> None:
-        self._log = log
-        self._lock = Lock()
-
-    def line(self, text: str) -> None:
-        with self._lock:
-            self._log.line(text)
-
-    def progress(self, title: str, done: float, total: float | None, unit: str) -> None:
-        with self._lock:
-            self._log.progress(title, done, total, unit)

@@ -10,6 +10,7 @@ import pytest
 from doit.doit_cmd import DoitMain
 from packaging.requirements import Requirement
 
+from pipeline.core.log import NullLog
 from pipeline.host import venv
 
 ROOT = Path(__file__).parents[2]
@@ -89,19 +90,7 @@ def test_tooling_is_not_ready_after(made: Path, change: object) -> None:
 
 
 def test_only_which_package_comes_next_is_shown_of_an_installer() -> None:
-    class Kept:
-        lines: list[str]
-
-        def __init__(self) -> None:
-            self.lines = []
-
-        def line(self, text: str) -> None:
-            self.lines.append(text)
-
-        def progress(self, title: str, done: float, total: float | None, unit: str) -> None:
-            self.lines.append(title)
-
-    kept = Kept()
+    kept = NullLog()
     names = venv.InstallerLog(kept)
     names.line("Looking in indexes: somewhere")
     names.line("Collecting doit==0.37.0 (from -r lock (line 1))")

@@ -15,6 +15,7 @@ from typing import Protocol, TextIO
 from pipeline.core import redact
 from pipeline.core.errors import Cancelled, TandemError
 from pipeline.core.files import replace_link, write_failure
+from pipeline.core.log import progress_text
 from pipeline.core.procs import cancelled
 from pipeline.graph.run.outcome import End, Outcome
 
@@ -205,16 +206,6 @@ def write_line(out: TextIO, text: str) -> None:
         out.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
-
-
-def progress_text(title: str, done: float, total: float | None, unit: str) -> str:
-    """`fetch torch 12.0/80.1 MB`; `waiting for the engine 12 s, usually 30 s`; `layer 3/8 files`."""
-    if unit == "s":
-        return f"{title} {done:.0f} s" + (f", usually {total:.0f} s" if total else "")
-    scale, name = (1e6, "MB") if unit == "B" else (1.0, unit)
-    digits = 1 if unit == "B" else 0
-    whole = f"/{total / scale:.{digits}f}" if total else ""
-    return f"{title} {done / scale:.{digits}f}{whole} {name}"
 
 
 def without_escapes(text: str) -> str:

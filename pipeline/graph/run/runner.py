@@ -16,7 +16,7 @@ from pipeline.core import redact
 from pipeline.core.errors import TandemError
 from pipeline.core.files import as_disk_failure, write_failure, write_whole
 from pipeline.core.locks import hold_lock
-from pipeline.core.log import Log, announce
+from pipeline.core.log import Log
 from pipeline.core.procs import cancelled
 from pipeline.graph import sharing
 from pipeline.graph.decide import Decision, State, broken_claims, decide, decide_all, prefetch_claims
@@ -120,7 +120,7 @@ class Runner:
         self.graph.code.forget()
         decision = decide(self.graph, task, given.results, asked=given.asked)
         for reason in decision.reasons[:MAX_REASONS_SHOWN]:
-            announce(log, f"because {reason.text}")
+            log.step(f"because {reason.text}")
         for reason in decision.reasons[MAX_REASONS_SHOWN:]:
             log.line(f"because {reason.text}")
         if not given.always and (there := self._as_it_is(decision)):

@@ -10,14 +10,14 @@ import pytest
 
 from pipeline.core.errors import BusyError, Cancelled, ConfigError, Exit, HostError, TandemError
 from pipeline.core.locks import hold_lock
-from pipeline.core.log import NullLog
+from pipeline.core.log import NullLog, progress_text
 from pipeline.graph.code_hash import CodeHashes
 from pipeline.graph.decide import State, decide_all
 from pipeline.graph.globs import expand
 from pipeline.graph.graph import Graph
 from pipeline.graph.records import Record, Records
 from pipeline.graph.run.outcome import End, Outcome, exit_code
-from pipeline.graph.run.output import PlainScreen, progress_text, without_escapes
+from pipeline.graph.run.output import PlainScreen, without_escapes
 from pipeline.graph.stat_cache import StatCache
 from pipeline.graph.task import Inputs, Task
 

@@ -305,7 +305,7 @@ def test_words_that_the_command_does_not_know_are_refused(
 def test_progress_is_said_from_time_to_time_where_there_is_no_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shown = module.Shown()
+    shown = module.TerminalLog()
     monkeypatch.setattr(module, "PROGRESS_INTERVAL_S", 0)
     shown.progress("spark-1", 2, 8, "s")
     monkeypatch.setattr(module, "PROGRESS_INTERVAL_S", 3600)
@@ -321,7 +321,7 @@ def test_progress_is_drawn_over_itself_in_a_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    shown = module.Shown()
+    shown = module.TerminalLog()
     shown.progress("spark-1", 2, 8, "s")
     shown.line("done")
     drawn, rest = capsys.readouterr().err.split("\r\x1b[K")[1:]
