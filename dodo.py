@@ -8,7 +8,7 @@ from pipeline.graph.run.doit_adapter import errors_for_doit, to_doit
 from pipeline.tasks import project
 
 with errors_for_doit():
-    GRAPH = project.of(Path(__file__).parent)
+    GRAPH = project.load_graph(Path(__file__).parent)
 DOIT_CONFIG = {"default_tasks": ["deploy"]}
 Tasks = Iterator[dict[str, Any]]
 

@@ -26,7 +26,7 @@ from pipeline.graph.decide import decide_all  # noqa: E402
 from pipeline.image import build  # noqa: E402  # the checkout is not installed
 from pipeline.image.build import Parts  # noqa: E402
 from pipeline.lock import lockfile  # noqa: E402  # the checkout is not installed
-from pipeline.tasks.project import graph  # noqa: E402
+from pipeline.tasks.project import build_graph  # noqa: E402
 
 DOIT = (sys.executable, "-m", "doit")
 
@@ -42,7 +42,7 @@ def context(into: Path) -> list[str]:
     """The build context of the default cluster's image in `into`; the command that builds it as a user would."""
     loaded = loader.load_config(ROOT)
     name = loaded.cluster(loaded.pipeline.default).image
-    decisions = decide_all(graph(loaded), [f"build:{name}"])
+    decisions = decide_all(build_graph(loaded), [f"build:{name}"])
     base, wheels, image = (decisions[f"{kind}:{name}"].outputs for kind in ("base", "wheels", "build"))
     if not base or not wheels or not image:
         raise SystemExit(f"build:{name} is not up to date: ./doitw deploy first")

@@ -1,4 +1,4 @@
-"""The tasks that prove an image: smoke in containers of its platform, and the launcher's eras on the lab."""
+"""The tasks that check an image: smoke in containers of its platform, and launchers of every era on the lab."""
 
 import json
 from collections.abc import Iterator
@@ -9,20 +9,21 @@ from pipeline.config.loader import Config
 from pipeline.config.models import Image
 from pipeline.core import redact
 from pipeline.graph.task import Inputs, Json, Outputs, Run, Task
+from pipeline.image.results import Built
 from pipeline.lock.service_packages import LAB
 from pipeline.tasks import claims
-from pipeline.tasks.outputs import to_outputs
+from pipeline.tasks.outputs import from_outputs, to_outputs
 
 PROBES = (
     "pipeline/probes/python_facts.py", "pipeline/probes/launcher_facts.sh", "pipeline/probes/entrypoint_report.sh",
 )  # fmt: skip
-# Not the image store of the machines: that of a lab that is up is known by looking only, which fingerprints do not.
-ON_MACHINES = ("pipeline/probes/machine_facts.py", "pipeline/probes/lab/**")
+# Without the machines' image store: only a look at a lab that is up tells it, and fingerprints do not look.
+MACHINE_PROBES = ("pipeline/probes/machine_facts.py", "pipeline/probes/lab/**")
 EMULATION = "pipeline/probes/emulation/**"
 
 
-def smoke(config: Config, name: str, image: Image) -> Task:
-    """What image.yaml promises of the image, in containers of its platform."""
+def smoke_task(config: Config, name: str, image: Image) -> Task:
+    """Returns the task that checks what image.yaml promises, in containers of the image's platform."""
     folder = f"dockerfiles/{name}"
     asked = image.smoke
 
@@ -31,7 +32,7 @@ def smoke(config: Config, name: str, image: Image) -> Task:
         from pipeline.smoke import smoke as stage
 
         locked = lockfile.read_lock(name, config.root)
-        digest = str(run.upstream[f"build:{name}"]["digest"])
+        digest = from_outputs(run.upstream[f"build:{name}"], Built).digest
         with _reported(config, name) as report:
             smoked = stage.smoke(digest, name, image, locked.versions, config.root / folder, run.log, locked.inside)
             report.update(smoked.report)
@@ -49,24 +50,25 @@ def smoke(config: Config, name: str, image: Image) -> Task:
                 "distributions": list(image.distributions),
             },
             tools=(f"emulator {image.platform}",),
-            code=("pipeline.smoke.smoke", "pipeline.lock.lockfile:read_lock"),
+            code=("pipeline.smoke.smoke", "pipeline.lock.lockfile:read_lock", "pipeline.image.results:Built"),
         ),
         needs=(f"lock:{name}", f"build:{name}"),
         run=run,
-        # A verdict on bytes that are gone is no use to anybody: what follows needs the image.
+        # The tasks that follow need the image, not only the verdict on it.
         world=lambda outputs: (claims.image(str(outputs["digest"])),),
     )
 
 
-def launcher(config: Config, name: str, image: Image) -> Task:
-    """The pushed image on the lab's two machines, as launchers of every era drive it."""
+def launcher_task(config: Config, name: str, image: Image) -> Task:
+    """Returns the task that runs the pushed image on the lab's machines, as launchers of every era do."""
     target = config.pipeline.registry
     repository = f"{target.repository}/{name}"
 
     def run(run: Run) -> Outputs:
+        from pipeline.registry.push import Pushed
         from pipeline.smoke import on_lab as stage
 
-        digest = str(run.upstream[f"push:{name}"]["digest"])
+        digest = from_outputs(run.upstream[f"push:{name}"], Pushed).digest
         earlier: Any = run.upstream[f"smoke:{name}"]["report"]
         points = earlier["checks"]["launcher"]["points"]
         with _reported(config, f"{name}.launcher") as report:
@@ -78,10 +80,10 @@ def launcher(config: Config, name: str, image: Image) -> Task:
         name=f"smoke:{name}:launcher",
         doc=f"{name} on the lab's two machines, as launch-cluster.sh of every era drives it",
         inputs=Inputs(
-            files=(*ON_MACHINES, EMULATION),
+            files=(*MACHINE_PROBES, EMULATION),
             params={"workdir": image.workdir},
             tools=(f"emulator {image.platform}",),
-            code=("pipeline.smoke.on_lab",),
+            code=("pipeline.smoke.on_lab", "pipeline.registry.push:Pushed"),
         ),
         needs=(f"lock:{LAB.name}", f"smoke:{name}", f"push:{name}"),
         run=run,
@@ -91,7 +93,7 @@ def launcher(config: Config, name: str, image: Image) -> Task:
 
 @contextmanager
 def _reported(config: Config, name: str) -> Iterator[dict[str, Json]]:
-    """A report to fill in, written to artifacts/smoke/ however the checks end."""
+    """Yield a report to fill in; it is written to artifacts/smoke/ however the checks end."""
     from pipeline.smoke.report import SmokeError
 
     report: dict[str, Json] = {}

@@ -1,4 +1,4 @@
-"""What records claim of engines, registries and services, and the quick look that tells whether it still holds."""
+"""The claims that records make about engines, registries and services, and a quick check of each kind."""
 
 from collections.abc import Callable, Mapping
 
@@ -11,7 +11,7 @@ from pipeline.registry import api
 
 
 def register(world: World) -> None:
-    """Teach the world the kinds of claim of this module."""
+    """Registers the checks of this module's kinds of claim."""
     checks: Mapping[str, Callable[[Claim], str | None]] = {
         "image": _image,
         "manifest": _manifest,
@@ -25,38 +25,38 @@ def register(world: World) -> None:
 
 
 def file(path: str, sha256: str) -> Claim:
-    """A file (its path below the checkout) has this content."""
+    """Returns the claim that a file, by its path below the checkout, has this content."""
     return Claim(kind="file", what={"path": path, "sha256": sha256})
 
 
 def image(digest: str, endpoint: str = "local") -> Claim:
-    """The engine's store holds an image of this digest."""
+    """Returns the claim that the engine's store has an image of this digest."""
     return Claim(kind="image", what={"endpoint": endpoint, "digest": digest})
 
 
 def manifest(address: str, repository: str, reference: str, digest: str) -> Claim:
-    """The registry gives this digest for a tag; or, for the digest itself, has all that belongs to it."""
+    """Returns the claim that a registry has this digest under a tag; for the digest itself, with all its parts."""
     what = {"address": address, "repository": repository, "reference": reference, "digest": digest}
     return Claim(kind="manifest", what=what)
 
 
 def serving(address: str) -> Claim:
-    """A registry answers at host:port."""
+    """Returns the claim that a registry answers at host:port."""
     return Claim(kind="registry", what={"address": address})
 
 
 def container(endpoint: str, name: str, labels: Mapping[str, str]) -> Claim:
-    """A container of that name runs, and carries these labels."""
+    """Returns the claim that a container of that name runs, and has these labels."""
     return Claim(kind="container", what={"endpoint": endpoint, "name": name, "labels": dict(labels)})
 
 
 def health(host: str, port: int, path: str = "/health") -> Claim:
-    """GET http://host:port/path says 200."""
+    """Returns the claim that GET http://host:port/path answers 200."""
     return Claim(kind="health", what={"host": host, "port": port, "path": path})
 
 
 def never(why: str) -> Claim:
-    """A claim that never holds: the task was asked to run again."""
+    """Returns a claim that never holds: the task was asked to run again."""
     return Claim(kind="never", what={"why": why})
 
 
@@ -72,8 +72,8 @@ def _guarded(check: Callable[[Claim], str | None]) -> Callable[[Claim], str | No
 
 def _image(claim: Claim) -> str | None:
     digest = str(claim.what["digest"])
-    found = engine.find_image(str(claim.what["endpoint"]), digest)
-    if found is None or found["Id"] != digest:
+    inspected = engine.find_image(str(claim.what["endpoint"]), digest)
+    if inspected is None or inspected["Id"] != digest:
         return f"the engine's store has no image {digest}"
     return None
 
@@ -82,12 +82,12 @@ def _manifest(claim: Claim) -> str | None:
     address, repository = str(claim.what["address"]), str(claim.what["repository"])
     reference, digest = str(claim.what["reference"]), str(claim.what["digest"])
     if reference == digest:
-        gone = api.missing_parts(address, repository, digest)
-        said = "nothing" if gone is None else f"no {gone[0]}, which belongs to what it has" if gone else ""
+        missing = api.missing_parts(address, repository, digest)
+        actual = "nothing" if missing is None else f"no {missing[0]}, which belongs to what it has" if missing else ""
     else:
-        found = api.find_digest(address, repository, reference)
-        said = "" if found == digest else found or "nothing"
-    return f"{address}/{repository} has {said} as {reference}" if said else None
+        tagged = api.find_digest(address, repository, reference)
+        actual = "" if tagged == digest else tagged or "nothing"
+    return f"{address}/{repository} has {actual} as {reference}" if actual else None
 
 
 def _registry(claim: Claim) -> str | None:
@@ -96,15 +96,15 @@ def _registry(claim: Claim) -> str | None:
 
 def _container(claim: Claim) -> str | None:
     name = str(claim.what["name"])
-    found = engine.find_container(str(claim.what["endpoint"]), name)
-    if found is None:
+    inspected = engine.find_container(str(claim.what["endpoint"]), name)
+    if inspected is None:
         return f"there is no container {name}"
-    if not found["State"]["Running"]:
-        return f"the container {name} is {found['State']['Status']}"
-    wanted = claim.what["labels"]
-    labels = found["Config"]["Labels"] or {}
-    assert isinstance(wanted, dict)
-    for label, value in wanted.items():
+    if not inspected["State"]["Running"]:
+        return f"the container {name} is {inspected['State']['Status']}"
+    expected = claim.what["labels"]
+    labels = inspected["Config"]["Labels"] or {}
+    assert isinstance(expected, dict)
+    for label, value in expected.items():
         if labels.get(label) != value:
             return f"the container {name} has {label}={labels.get(label)}"
     return None

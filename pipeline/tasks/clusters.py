@@ -1,4 +1,4 @@
-"""The tasks of registry, model and clusters: for each stage its inputs, its upstream, and what its result claims."""
+"""The tasks of registry, model and clusters: for each stage its inputs, its upstream, and the claims of its result."""
 
 import hashlib
 import json
@@ -16,10 +16,11 @@ from pipeline.core import results
 from pipeline.core.errors import TandemError
 from pipeline.graph.task import Claim, Inputs, Json, Outputs, Run, Task
 from pipeline.host import engine
+from pipeline.image.results import Built
 from pipeline.lock.service_packages import LAB, REGISTRY, ServicePackages
 from pipeline.tasks import claims
 from pipeline.tasks.checks import EMULATION
-from pipeline.tasks.images import kept, lock_mode
+from pipeline.tasks.images import lock_mode, result_claims
 from pipeline.tasks.outputs import from_outputs, to_outputs
 
 if TYPE_CHECKING:
@@ -27,21 +28,21 @@ if TYPE_CHECKING:
 
 MODEL = "model:tiny"
 PROBES = "pipeline/probes/serve_*.py"
-# Names of secrets; TOKENIZERS_PARALLELISM and --max-num-batched-tokens are none.
 SECRET = re.compile("token(?!iz)|key|secret|password", re.IGNORECASE)
+"""The names of secrets, but not TOKENIZERS_PARALLELISM or --max-num-batched-tokens."""
 SECRET_OPTION = re.compile("--(.*[-_.])?(key|token|secret|password)", re.IGNORECASE)
 
 
-def shared(config: Config) -> Iterator[Task]:
-    """The tasks that all clusters share: registry, lab and model."""
+def shared_tasks(config: Config) -> Iterator[Task]:
+    """Yields the tasks that all clusters share: the registry, the model, and the locks of Tandem's services."""
     yield _debs_lock(config, REGISTRY, "the packages of the local registry")
     yield _debs_lock(config, LAB, "the packages of the lab's machines")
     yield _registry(config)
     yield _model(config)
 
 
-def tasks(config: Config, name: str, cluster: Cluster) -> Iterator[Task]:
-    """The tasks of one cluster: a reference, where one rank can hold the model, and deploy."""
+def cluster_tasks(config: Config, name: str, cluster: Cluster) -> Iterator[Task]:
+    """Yields the tasks of one cluster: a reference, if one rank can hold the model, and deploy."""
     if cluster.serve.model == "tiny":
         yield _reference(config, name, cluster)
     yield _deploy(config, name, cluster)
@@ -121,7 +122,7 @@ def _model(config: Config) -> Task:
     def world(outputs: Outputs) -> tuple[Claim, ...]:
         files = outputs["files"]
         assert isinstance(files, dict)
-        return kept(config, _tiny(config, files), {name: str(digest) for name, digest in files.items()})
+        return result_claims(config, _tiny(config, files), {name: str(digest) for name, digest in files.items()})
 
     return Task(
         name=MODEL,
@@ -138,8 +139,8 @@ def _reference(config: Config, name: str, cluster: Cluster) -> Task:
     def run(run: Run) -> Outputs:
         from pipeline.cluster import deploy
 
-        built = run.upstream[build]
-        target = _target(config, name, f"{str(built['tag']).rpartition(':')[0]}@{built['digest']}", run)
+        built = from_outputs(run.upstream[build], Built)
+        target = _target(config, name, built.reference, run)
         completion = deploy.complete_on_one_rank(target, _logs(config, name + REFERENCE_SUFFIX), run.log)
         return {"answer": to_outputs(completion)}
 
@@ -148,13 +149,13 @@ def _reference(config: Config, name: str, cluster: Cluster) -> Task:
         doc=f"what one rank of {cluster.image} answers",
         inputs=Inputs(
             files=(PROBES, EMULATION),
-            # It is asked at a port of its own.
+            # It listens at a port of its own.
             params={
                 "serve": {key: value for key, value in _hidden(cluster.serve).items() if key != "port"},
                 "accelerators": cluster.accelerators,
             },
             tools=(_emulator(config, cluster),),
-            code=("pipeline.cluster.deploy",),
+            code=("pipeline.cluster.deploy", "pipeline.image.results:Built"),
         ),
         needs=(build, MODEL),
         run=run,
@@ -172,7 +173,7 @@ def _deploy(config: Config, name: str, cluster: Cluster) -> Task:
         from pipeline.registry.push import Pushed
 
         for node in cluster.nodes:
-            engine.api_address(node.endpoint)  # refused now, and not after all else was done
+            engine.api_address(node.endpoint)  # refused before anything is done
         pushed = from_outputs(run.upstream[push], Pushed)
         target = _target(config, name, str(pushed), run)
         wanted = msgspec.convert(run.upstream[reference]["answer"], Completion) if tiny else None
@@ -203,7 +204,7 @@ def _emulator(config: Config, cluster: Cluster) -> str:
 
 
 def _target(config: Config, name: str, image: str, run: Run) -> "DeployTarget":
-    """What is to be brought up of a cluster: this image (repository@digest), and the model where it is ours."""
+    """Return what to start on a cluster: an image (repository@digest), and the model if Tandem makes it."""
     from pipeline.cluster.deploy import DeployTarget
 
     cluster = config.pipeline.clusters[name]
@@ -222,7 +223,7 @@ def _logs(config: Config, name: str) -> Path:
 
 
 def _hidden(serve: Serve) -> dict[str, Json]:
-    """What is served, with a short hash for each secret: inputs are shown and recorded, and still tell of a change."""
+    """Return what is served, with a short hash in place of each secret: inputs are shown, and must show a change."""
     env: dict[str, Json] = {key: _hash(value) if SECRET.search(key) else value for key, value in serve.env.items()}
     return {**to_outputs(serve), "env": env, "args": list(_hidden_args(serve.args))}
 

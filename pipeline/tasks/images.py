@@ -1,4 +1,4 @@
-"""The tasks of an image: for each stage its inputs, its upstream, and what its result claims of the world."""
+"""The tasks of an image: for each stage its inputs, its upstream, and the claims of its result."""
 
 import hashlib
 import os
@@ -21,27 +21,27 @@ COMPILER = "pipeline/probes/bytecode.py"
 NODE_SCRIPT = "dockerfiles/cpu/files/workspace/vllm/run-cluster-node.sh"
 
 
-def tasks(config: Config, name: str, image: Image) -> Iterator[Task]:
-    """lock, base, wheels, build, smoke and push of one image. Stages are imported when they run, not before."""
+def image_tasks(config: Config, name: str, image: Image) -> Iterator[Task]:
+    """Yields lock, base, wheels, build, smoke and push of one image. A stage is imported when it runs, not before."""
     match image:
         case DebianImage():
             yield _lock(config, name, image, FILES)
-            yield _base(config, name)
+            yield _root_filesystem(config, name)
             yield _wheels(config, name)
             yield _build(config, name, image)
         case CombinedImage():
             yield _lock(config, name, image, FILES_ON_IMAGE)
-            yield _underlay(config, name)
+            yield _base_image(config, name)
             yield _added_wheels(config, name)
             yield _build(config, name, image, NODE_SCRIPT)
-    yield checks.smoke(config, name, image)
+    yield checks.smoke_task(config, name, image)
     yield _push(config, name, image)
     if image.smoke.launcher:
-        yield checks.launcher(config, name, image)
+        yield checks.launcher_task(config, name, image)
 
 
 def lock_mode() -> str:
-    """What TANDEM_LOCK says; frozen where CI is set and it says nothing."""
+    """Returns the value of TANDEM_LOCK; "frozen" if it is not set and CI is."""
     return os.environ.get("TANDEM_LOCK", "frozen" if os.environ.get("CI") else "")
 
 
@@ -53,8 +53,8 @@ def _lock(config: Config, name: str, image: Image, files: Mapping[str, str]) -> 
         from pipeline.core import store
         from pipeline.lock import lock
 
-        made = lock.lock_image(name, image, config.root, mode, run.log)
-        return {"files": {path: store.file_digest(config.root / path) for path in paths}, "epoch": made.epoch}
+        locked = lock.lock_image(name, image, config.root, mode, run.log)
+        return {"files": {path: store.file_digest(config.root / path) for path in paths}, "epoch": locked.epoch}
 
     def world(outputs: Outputs) -> tuple[Claim, ...]:
         if mode.startswith("upgrade"):
@@ -65,7 +65,7 @@ def _lock(config: Config, name: str, image: Image, files: Mapping[str, str]) -> 
         name=f"lock:{name}",
         doc=f"what {name} asks for, as versions and hashes",
         inputs=Inputs(
-            # Aliases are not resolved, but must be of something that is.
+            # Aliases are not resolved, but must name a distribution that is.
             params={"request": request_of(image), "aliases": [[alias.name, alias.of] for alias in image.aliases]},
             code=("pipeline.lock.lock",),
         ),
@@ -75,20 +75,20 @@ def _lock(config: Config, name: str, image: Image, files: Mapping[str, str]) -> 
     )
 
 
-def _base(config: Config, name: str) -> Task:
+def _root_filesystem(config: Config, name: str) -> Task:
     def run(run: Run) -> Outputs:
         from pipeline.image import base
         from pipeline.lock import lockfile
         from pipeline.lock.contents import DebianLock
 
         locked = lockfile.read_lock_of(DebianLock, name, config.root)
-        made = base.make_root_filesystem(locked, run.scratch, run.log)
-        results.keep(run.scratch / "rootfs.tar", _base_file(config, made), _base_hashes(made))
-        return to_outputs(made)
+        result = base.make_root_filesystem(locked, run.scratch, run.log)
+        results.keep(run.scratch / "rootfs.tar", _base_file(config, result), _base_hashes(result))
+        return to_outputs(result)
 
     def world(outputs: Outputs) -> tuple[Claim, ...]:
-        made = from_outputs(outputs, RootFilesystem)
-        return kept(config, _base_file(config, made), _base_hashes(made))
+        result = from_outputs(outputs, RootFilesystem)
+        return result_claims(config, _base_file(config, result), _base_hashes(result))
 
     return Task(
         name=f"base:{name}",
@@ -102,21 +102,21 @@ def _base(config: Config, name: str) -> Task:
     )
 
 
-def _underlay(config: Config, name: str) -> Task:
+def _base_image(config: Config, name: str) -> Task:
     def run(run: Run) -> Outputs:
         from pipeline.image import base_paths
         from pipeline.lock import lockfile
         from pipeline.lock.contents import CombinedLock
 
         locked = lockfile.read_lock_of(CombinedLock, name, config.root)
-        made = base_paths.pull_base(locked, config.root, run.scratch, run.log)
-        results.keep(run.scratch / base_paths.LIST, _base_file(config, made), _base_hashes(made))
-        return to_outputs(made)
+        result = base_paths.pull_base(locked, config.root, run.scratch, run.log)
+        results.keep(run.scratch / base_paths.LIST, _base_file(config, result), _base_hashes(result))
+        return to_outputs(result)
 
     def world(outputs: Outputs) -> tuple[Claim, ...]:
-        made = from_outputs(outputs, PulledImage)
-        listed = kept(config, _base_file(config, made), _base_hashes(made))
-        return (*listed, claims.image(made.digest))
+        result = from_outputs(outputs, PulledImage)
+        listed = result_claims(config, _base_file(config, result), _base_hashes(result))
+        return (*listed, claims.image(result.digest))
 
     return Task(
         name=f"base:{name}",
@@ -134,16 +134,16 @@ def _wheels(config: Config, name: str) -> Task:
         from pipeline.image import wheels
         from pipeline.lock import lockfile
 
-        made = wheels.make_layers(lockfile.read_lock(name, config.root), run.scratch / "layers", run.log)
-        results.keep(run.scratch / "layers", _layers_folder(config, made), _layer_hashes(made))
-        return to_outputs(made)
+        result = wheels.make_layers(lockfile.read_lock(name, config.root), run.scratch / "layers", run.log)
+        results.keep(run.scratch / "layers", _layers_folder(config, result), _layer_hashes(result))
+        return to_outputs(result)
 
     inputs = Inputs(files=(COMPILER,), tools=("uv",), code=("pipeline.image.wheels",))
     return _wheels_task(config, name, inputs, (f"lock:{name}",), run)
 
 
 def _added_wheels(config: Config, name: str) -> Task:
-    """The wheels on top of another image, none of whose files they replace."""
+    """Return the task of the wheels on top of another image; they replace none of its files."""
     below = f"base:{name}"
 
     def run(run: Run) -> Outputs:
@@ -152,9 +152,9 @@ def _added_wheels(config: Config, name: str) -> Task:
 
         base = from_outputs(run.upstream[below], PulledImage)
         present = base_paths.read_paths(_base_file(config, base))
-        made = wheels.make_layers(lockfile.read_lock(name, config.root), run.scratch / "layers", run.log, present)
-        results.keep(run.scratch / "layers", _layers_folder(config, made), _layer_hashes(made))
-        return to_outputs(made)
+        result = wheels.make_layers(lockfile.read_lock(name, config.root), run.scratch / "layers", run.log, present)
+        results.keep(run.scratch / "layers", _layers_folder(config, result), _layer_hashes(result))
+        return to_outputs(result)
 
     code = ("pipeline.image.wheels", "pipeline.image.base_paths:read_paths")
     inputs = Inputs(files=(COMPILER,), tools=("uv",), code=code)
@@ -165,8 +165,8 @@ def _wheels_task(
     config: Config, name: str, inputs: Inputs, needs: tuple[str, ...], run: Callable[[Run], Outputs]
 ) -> Task:
     def world(outputs: Outputs) -> tuple[Claim, ...]:
-        made = from_outputs(outputs, Wheels)
-        return kept(config, _layers_folder(config, made), _layer_hashes(made))
+        result = from_outputs(outputs, Wheels)
+        return result_claims(config, _layers_folder(config, result), _layer_hashes(result))
 
     return Task(
         name=f"wheels:{name}",
@@ -181,7 +181,7 @@ def _wheels_task(
 
 
 def _build(config: Config, name: str, image: Image, *files: str) -> Task:
-    """The task that builds an image; `files` are further files that it reads."""
+    """Return the task that builds an image; `files` are further files that it reads."""
     folder = f"dockerfiles/{name}"
 
     def run(run: Run) -> Outputs:
@@ -196,7 +196,7 @@ def _build(config: Config, name: str, image: Image, *files: str) -> Task:
         # Another checkout may be building an image of that name.
         new = f"tandem/{name}:new-{hashlib.sha256(str(config.root).encode()).hexdigest()[:8]}"
         built = build.build(name, image, lockfile.read_lock(name, config.root), parts, new, run.scratch, run.log)
-        # Named after its bytes, not its inputs: what is built again to the same bytes is the same result.
+        # Named after its bytes, not its inputs: an image that is built again to the same bytes is the same result.
         tag = f"tandem/{name}:{built.digest.removeprefix('sha256:')[:12]}"
         engine.rename_image(built.digest, new, tag)
         return to_outputs(replace(built, tag=tag))
@@ -261,7 +261,7 @@ def _push(config: Config, name: str, image: Image) -> Task:
 
 
 def _restored(config: Config, name: str, image: Image) -> Callable[[Run, Outputs], None]:
-    """An image that was pruned from the engine's store comes back from the registry, if it was ever pushed there."""
+    """Return what restores an image that was pruned from the engine's store: a pull, if it was ever pushed."""
 
     def restore(run: Run, outputs: Outputs) -> None:
         from pipeline.registry import push
@@ -283,8 +283,8 @@ def _files(files: Json) -> tuple[Claim, ...]:
     return tuple(claims.file(path, str(digest)) for path, digest in files.items())
 
 
-def kept(config: Config, place: Path, files: Mapping[str, str]) -> tuple[Claim, ...]:
-    """What a record claims of a result that results.keep() has put there: all of it."""
+def result_claims(config: Config, place: Path, files: Mapping[str, str]) -> tuple[Claim, ...]:
+    """Returns the claims of a result that results.keep() put at `place`: one for each of its files."""
     below = place.relative_to(config.root).as_posix()
     return tuple(claims.file(f"{below}/{name}" if name else below, digest) for name, digest in files.items())
 

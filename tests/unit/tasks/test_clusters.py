@@ -21,7 +21,7 @@ IMAGE = DebianImage(
 def _params(serve: Serve) -> list[str]:
     cluster = Cluster(image="cpu", nodes=(Node(name="head"),), serve=serve)
     config = Config(Path(), Pipeline(default="local", clusters={"local": cluster}), {"cpu": IMAGE})
-    return [canonical_json(dict(task.inputs.params)) for task in clusters.tasks(config, "local", cluster)]
+    return [canonical_json(dict(task.inputs.params)) for task in clusters.cluster_tasks(config, "local", cluster)]
 
 
 @pytest.mark.parametrize(
@@ -56,6 +56,6 @@ def test_a_node_that_cannot_be_looked_at_is_refused_before_anything_is_done(tmp_
     nodes = (Node(name="a", endpoint="ssh://me@spark-1", address="10.0.0.1"), Node(name="b", address="10.0.0.2"))
     cluster = Cluster(image="cpu", nodes=nodes)
     config = Config(tmp_path, Pipeline(default="far", clusters={"far": cluster}), {"cpu": IMAGE})
-    (deploy,) = [task for task in clusters.tasks(config, "far", cluster) if task.name == "deploy:far"]
+    (deploy,) = [task for task in clusters.cluster_tasks(config, "far", cluster) if task.name == "deploy:far"]
     with pytest.raises(HostError, match="'ssh://me@spark-1' cannot be looked at"):
         deploy.run(Run(log=NullLog(), upstream={}, fingerprint="", scratch=tmp_path))

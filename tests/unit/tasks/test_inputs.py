@@ -14,7 +14,7 @@ from pipeline.tasks import project
 
 ROOT = Path(__file__).parents[3]
 CONFIG = loader.load_config(ROOT)
-GRAPH = project.graph(CONFIG)
+GRAPH = project.build_graph(CONFIG)
 
 
 def source_file(module: str) -> Path:

@@ -105,7 +105,7 @@ def edits(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def tasks(config: Config) -> dict[str, Task]:
-    return project.graph(config).tasks
+    return project.build_graph(config).tasks
 
 
 def edited(config: Config) -> set[str]:

@@ -13,7 +13,7 @@ from pipeline.config.models import Pipeline
 from pipeline.graph.task import Outputs
 from pipeline.image import wheels
 from pipeline.tasks import images, project
-from pipeline.tasks.needs_engine import engine_wanted
+from pipeline.tasks.needs_engine import needs_engine
 
 ROOT = Path(__file__).parents[3]
 
@@ -28,7 +28,7 @@ def loaded(default: str, image: str) -> Config:
 
 @pytest.mark.parametrize(("default", "image"), [("local", "cpu"), ("local", "gb10"), ("gb10", "cpu"), ("lab", "cpu")])
 def test_a_bare_kind_means_the_default_cluster_or_its_image_whatever_they_are_called(default: str, image: str) -> None:
-    means = project.graph(loaded(default, image)).defaults
+    means = project.build_graph(loaded(default, image)).defaults
     of_image = {kind: f"{kind}:{image}" for kind in ("lock", "base", "wheels", "build", "smoke", "push")}
     assert means == {**of_image, "reference": f"reference:{default}", "deploy": f"deploy:{default}"}
 
@@ -46,7 +46,7 @@ def test_a_bare_kind_means_the_default_cluster_or_its_image_whatever_they_are_ca
     ],
 )
 def test_only_what_an_engine_has_a_part_in_wants_one(words: tuple[str, ...], wanted: bool) -> None:
-    assert engine_wanted(ROOT, words) == wanted
+    assert needs_engine(ROOT, words) == wanted
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_in_ci_locks_are_frozen_unless_told_otherwise(
 
 
 def test_every_task_of_the_project_counts_the_function_that_runs_it() -> None:
-    graph = project.graph(loader.load_config(ROOT))
+    graph = project.build_graph(loader.load_config(ROOT))
     for name, task in graph.tasks.items():
         own = [code for code in task.inputs.code if code.startswith("pipeline.tasks.")]
         assert len(own) == 1, name
@@ -80,7 +80,7 @@ def test_wheels_claim_the_list_of_their_layers_which_build_reads() -> None:
     text = json.dumps([{"name": name, "sha256": digest, "size": 1} for name, digest in layers.items()])
     digest = hashlib.sha256(text.encode()).hexdigest()
     outputs: Outputs = {"digest": f"sha256:{digest}", "layers": dict(layers), "files": 2, "size": 2}
-    claimed = project.graph(loader.load_config(ROOT)).tasks["wheels:cpu"].world(outputs)
+    claimed = project.build_graph(loader.load_config(ROOT)).tasks["wheels:cpu"].world(outputs)
     folder = f"artifacts/wheels/{digest}"
     assert {(str(claim.what["path"]), claim.what["sha256"]) for claim in claimed} == {
         (f"{folder}/{wheels.LAYERS_FILE}", digest),
