@@ -15,7 +15,7 @@ from doit.exceptions import InvalidCommand, InvalidDodoFile, InvalidTask
 from pipeline.core import redact
 from pipeline.core.errors import ConfigError, Exit, TandemError
 from pipeline.core.files import as_disk_failure
-from pipeline.core.procs import interruptible
+from pipeline.core.interrupts import interruptible
 
 
 def exit_code_of(act: Callable[[], int]) -> int:

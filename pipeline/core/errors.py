@@ -1,4 +1,4 @@
-"""The failures that an operator can act on, and the exit code of each."""
+"""Errors that an operator can act on. Each class has an exit code."""
 
 from enum import IntEnum
 
@@ -6,7 +6,7 @@ from pipeline.core import redact
 
 
 class Exit(IntEnum):
-    """Process exit codes; documented in README."""
+    """The exit codes of `doit` and `./doitw`; README lists them."""
 
     OK = 0
     FAILED = 1
@@ -18,7 +18,7 @@ class Exit(IntEnum):
 
 
 class TandemError(Exception):
-    """An expected failure: printed as one message and one hint, never as a traceback. Neither holds a secret."""
+    """An expected failure. It is printed as one message and one hint, without secrets and never as a traceback."""
 
     code = Exit.FAILED
 
@@ -31,7 +31,7 @@ class TandemError(Exception):
 
     @property
     def hint(self) -> str:
-        """What to do about it; empty if nobody knows."""
+        """What a person can do about it, or ""."""
         return redact.clean(self._hint)
 
     @hint.setter
@@ -46,18 +46,18 @@ class ConfigError(TandemError):
 
 
 class HostError(TandemError):
-    """This machine lacks something that a task needs."""
+    """This machine lacks something that a task needs, or its Docker engine fails."""
 
     code = Exit.HOST
 
 
 class BusyError(TandemError):
-    """Another run held a task past the time-out."""
+    """Another process held a lock past the time-out."""
 
     code = Exit.BUSY
 
 
 class Cancelled(TandemError):
-    """The run was interrupted while this task worked."""
+    """The run was interrupted."""
 
     code = Exit.INTERRUPTED

@@ -4,5 +4,5 @@ import re
 
 
 def normalised_name(name: str) -> str:
-    """A distribution's name as indexes and locks write it."""
+    """Returns a distribution's name in the form that indexes and locks use (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()

@@ -1,17 +1,20 @@
-"""Which process made something that can outlive it, and whether that process is gone."""
+"""Names the process that made something which can outlive it, and tells whether that process has ended."""
 
 import os
 from pathlib import Path
 
 
 def current_owner() -> str:
-    """This process, told apart from every other one: PID namespace, PID, start time."""
+    """Returns the name of this process, which no other process has: "PID-namespace PID start-time"."""
     return f"{_namespace()} {os.getpid()} {_start('self')}"
 
 
-def is_gone(whose: str) -> bool:
-    """Whether the process that owner() named is gone; one of another PID namespace cannot be seen, and lives."""
-    namespace, pid, start = (*whose.split(), "", "", "")[:3]
+def is_gone(owner: str) -> bool:
+    """Returns whether the process that current_owner() named has ended.
+
+    A process of another PID namespace cannot be seen from here, and counts as alive.
+    """
+    namespace, pid, start = (*owner.split(), "", "", "")[:3]
     if namespace != _namespace() or not pid.isdecimal():
         return False
     try:

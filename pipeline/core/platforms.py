@@ -11,25 +11,25 @@ PLATFORMS = tuple(f"linux/{architecture}" for architecture in MACHINES)
 ELF_MACHINES = {"arm64": 183, "amd64": 62}
 """The field e_machine of an ELF header (System V ABI, chapter 4), by Debian's name of the architecture."""
 CPUS = {3: "i386", 21: "ppc64", 22: "s390", 40: "arm", 62: "x86-64", 183: "aarch64", 243: "riscv"}
-"""Architectures of processors by e_machine, in words. Those of accelerators and of BPF are left out."""
+"""Names of processor architectures by e_machine. Accelerators and BPF are left out."""
 
 
 def architecture_in(platform: str) -> str:
-    """The architecture of a platform, OS/ARCHITECTURE[/VARIANT]: "arm64" for "linux/arm64"."""
+    """Returns the architecture in OS/ARCHITECTURE[/VARIANT]: "arm64" for "linux/arm64"."""
     return platform.split("/")[1]
 
 
 def machine_of(platform: str) -> str:
-    """The kernel's name of a platform's architecture: "aarch64" for "linux/arm64"; one that is not known stays."""
+    """Returns the kernel's name of a platform's architecture: "aarch64" for "linux/arm64". Unknown names stay."""
     architecture = architecture_in(platform)
     return MACHINES.get(architecture, architecture)
 
 
 def architecture_of(machine: str) -> str:
-    """Debian's and Docker's name of an architecture: "arm64" for "aarch64"; one that is not known stays."""
+    """Returns Debian's and Docker's name of an architecture: "arm64" for "aarch64". Unknown names stay."""
     return ARCHITECTURES.get(machine, machine)
 
 
 def this_architecture() -> str:
-    """This machine's own architecture, as Debian and Docker call it."""
+    """Returns the architecture of this machine, by Debian's and Docker's name."""
     return architecture_of(os.uname().machine)

@@ -1,6 +1,6 @@
-"""The only door to other programs: argv in, lines to the task's log or text out.
+"""Starts other programs; no other module does. Their output goes to a task's log or is returned as text.
 
-A program's environment is made from a list, not inherited: what is not on the list cannot decide what it does.
+A program inherits only the environment variables of a list, so that no other variable can affect its result.
 """
 
 import codecs
@@ -13,27 +13,29 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from types import FrameType
 from typing import IO
 
 from pipeline.core import redact
 from pipeline.core.errors import Cancelled, HostError, TandemError
+from pipeline.core.interrupts import uninterrupted
 from pipeline.core.log import Log
 
 TAIL_LINES = 15
+"""The number of output lines in an error message."""
 GRACE_S = 5.0
-"""Seconds that programs together have between SIGTERM and SIGKILL."""
+"""The time that all programs together have between SIGTERM and SIGKILL."""
 LINGER_S = 1.0
-"""Seconds that a program's output is still heard after its end: a process that it left behind may hold the pipe."""
-PULSE_S = 0.1
+"""How long output is still read after a program has ended: a process that it left behind may hold the pipe open."""
+POLL_INTERVAL_S = 0.1
+PIPE_CHUNK_BYTES = 1 << 16
 FIXED = {"LC_ALL": "C.UTF-8", "TZ": "UTC"}
 UMASK = 0o022
-# What a program may hear of the caller, by name; a star stands for the rest of one.
+# Lists of environment variables that a program inherits. A name may end in a star.
 SEALED = ("PATH", "TMPDIR")
-"""For what decides bytes: where programs and room are, and nothing else."""
+"""For programs whose output ends up in an image: where programs and temporary files are, and nothing else."""
 NETWORK = (
     *SEALED,
     *("HOME", "USER", "LOGNAME", "XDG_CONFIG_HOME", "XDG_CONFIG_DIRS", "XDG_CACHE_HOME", "XDG_DATA_HOME"),
@@ -43,7 +45,7 @@ NETWORK = (
     *("NETRC", "SSH_AUTH_SOCK", "SSH_ASKPASS", "SSH_ASKPASS_REQUIRE", "DISPLAY", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR"),
     *("DBUS_SESSION_BUS_ADDRESS", "GNUPGHOME", "PASSWORD_STORE_DIR", "PYTHON_KEYRING_BACKEND"),
     *("KRB5CCNAME", "KRB5_CONFIG", "AWS_*", "AZURE_*", "GOOGLE_*", "CLOUDSDK_*"),
-    # Where packages come from, and how: settings of this machine. What is to be had of them is not heard.
+    # Where packages come from, and how. Settings that choose versions of packages are not inherited.
     *("APT_CONFIG", "UV_INDEX", "UV_INDEX_*", "UV_DEFAULT_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_NO_INDEX"),
     *("UV_CONFIG_FILE", "UV_NO_CONFIG", "UV_KEYRING_PROVIDER", "UV_CREDENTIALS_DIR", "UV_INSECURE_HOST"),
     *("UV_NATIVE_TLS", "UV_SYSTEM_CERTS", "UV_OFFLINE", "UV_CACHE_DIR", "UV_NO_CACHE", "UV_CONCURRENT_DOWNLOADS"),
@@ -52,44 +54,45 @@ NETWORK = (
     *("PIP_TRUSTED_HOST", "PIP_CERT", "PIP_CLIENT_CERT", "PIP_PROXY", "PIP_KEYRING_PROVIDER", "PIP_NO_CACHE_DIR"),
     *("PIP_TIMEOUT", "PIP_DEFAULT_TIMEOUT", "PIP_RETRIES"),
 )
-"""For what asks the network in this machine's manner: indexes, mirrors, proxies, certificates, logins."""
+"""For programs that use the network as this machine is set up to: indexes, mirrors, proxies, certificates, logins."""
 DOCKER = (
     *NETWORK,
     *("DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "DOCKER_CERT_PATH", "DOCKER_TLS", "DOCKER_TLS_VERIFY"),
     *("DOCKER_AUTH_CONFIG", "BUILDX_CONFIG"),
 )
-"""For docker, its plugins and ssh: which engine, and how it is reached."""
+"""For docker, its plugins and ssh: which engine to use, and how to reach it."""
 _live: set[subprocess.Popen[bytes]] = set()
 _lock = threading.Lock()
 _cancelled = threading.Event()
-_put_off = _heard = False
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class ProgramError(TandemError):
-    """A program ended with a non-zero status; `status` and the last lines of `output` say more."""
+    """A program ended with a non-zero status. The message has the last lines of its output."""
 
     def __init__(self, argv: Sequence[str], status: int, output: str) -> None:
-        said = "\n".join(output.splitlines()[-TAIL_LINES:])
-        super().__init__(f"{argv[0]} ended with status {status}: {shlex.join(argv)}\n{said}".rstrip())
+        last_lines = "\n".join(output.splitlines()[-TAIL_LINES:])
+        super().__init__(f"{argv[0]} ended with status {status}: {shlex.join(argv)}\n{last_lines}".rstrip())
         self.argv = tuple(argv)
         self.status = status
         self.output = output
 
 
 def program_environment(inherit: Sequence[str], given: Mapping[str, str] | None = None) -> dict[str, str]:
-    """A program's environment: of `given` (by default this process's) what is on the list, and FIXED."""
+    """Returns a program's environment: the variables of `inherit`, taken from `given`, and those of FIXED.
+
+    `given` is by default the environment of this process.
+    """
     env = os.environ if given is None else given
     return {name: value for name, value in env.items() if _is_inherited(name, inherit)} | FIXED
 
 
 def uninherited_variables(inherit: Sequence[str]) -> list[str]:
-    """The names of this process's environment that are not on the list, for who cannot start a program by run()."""
+    """Returns the variables of this process that are not in `inherit`, for programs that a library starts."""
     return sorted(name for name in os.environ if not _is_inherited(name, inherit) and name not in FIXED)
 
 
 def _is_inherited(name: str, inherit: Sequence[str]) -> bool:
-    return name in inherit or any(name.startswith(one[:-1]) for one in inherit if one.endswith("*"))
+    return name in inherit or any(name.startswith(entry[:-1]) for entry in inherit if entry.endswith("*"))
 
 
 def run(
@@ -103,29 +106,30 @@ def run(
     quiet: bool = False,
     tidying: bool = False,
 ) -> str:
-    """Run a program to its end, its output line by line in the log; returns that output (stdout and stderr).
+    """Runs a program to its end and writes its output (stdout and stderr) to the log; returns that output.
 
-    It inherits the variables that `inherit` lists; `env` is laid over them. `within` is in seconds.
-    What takes away what was made elsewhere is `tidying`: it runs after cancel() too. Raises ProgramError on a non-zero
-    status, HostError if the program is not there, TandemError when it runs too long, Cancelled after cancel().
+    The program inherits the variables that `inherit` lists, and gets those of `env`. `within` is its time-out in
+    seconds. A `quiet` program's output is not logged. A program that cleans up (`tidying`) runs after cancel(), too.
+    Raises ProgramError for a non-zero status, HostError if the program does not exist, TandemError at the time-out,
+    Cancelled after cancel().
     """
     log.line(redact.clean("$ " + shlex.join(argv)))
     lines: list[str] = []
 
-    def hear(line: str) -> None:
+    def keep(line: str) -> None:
         lines.append(line)
         if not quiet:
             log.line(redact.clean(line))
 
-    ear = _LineReader(hear)
-    with ExitStack() as ends:
+    reader = _LineReader(keep)
+    with ExitStack() as cleanup:
         with uninterrupted():
             process = _start(argv, program_environment(inherit) | dict(env or {}), cwd, merged=True, tidying=tidying)
-            ends.callback(_forget, process)
+            cleanup.callback(_forget, process)
         assert process.stdout is not None
-        timed_out = _hear(process, {process.stdout: ear.hear}, b"", within)
-        ear.end()
-    _judge(argv, process.returncode, "\n".join(lines), within if timed_out else None, tidying=tidying)
+        timed_out = _communicate(process, {process.stdout: reader.feed}, b"", within)
+        reader.end()
+    _raise_for_status(argv, process.returncode, "\n".join(lines), within if timed_out else None, tidying=tidying)
     return "\n".join(lines)
 
 
@@ -138,69 +142,70 @@ def capture(
     within: float = 60,
     stdin: str | None = None,
 ) -> str:
-    """Run a program to its end and return its stdout; stderr is part of the error if it fails.
+    """Runs a program to its end and returns its stdout; stderr is part of the error if it fails.
 
-    `inherit` and `env` are run()'s. Raises what run() raises.
+    The arguments and errors are those of run().
     """
-    said: list[bytes] = []
-    complaints: list[bytes] = []
-    with ExitStack() as ends:
+    output_chunks: list[bytes] = []
+    error_chunks: list[bytes] = []
+    with ExitStack() as cleanup:
         with uninterrupted():
             process = _start(
                 argv, program_environment(inherit) | dict(env or {}), cwd, merged=False, piped=stdin is not None
             )
-            ends.callback(_forget, process)
+            cleanup.callback(_forget, process)
         assert process.stdout is not None
         assert process.stderr is not None
-        ears = {process.stdout: said.append, process.stderr: complaints.append}
-        timed_out = _hear(process, ears, (stdin or "").encode(), within)
-    out, err = (_text(b"".join(part)) for part in (said, complaints))
-    _judge(argv, process.returncode, err or out if process.returncode else out, within if timed_out else None)
-    return out
+        readers = {process.stdout: output_chunks.append, process.stderr: error_chunks.append}
+        timed_out = _communicate(process, readers, (stdin or "").encode(), within)
+    output, errors = _decoded(output_chunks), _decoded(error_chunks)
+    message = errors or output if process.returncode else output
+    _raise_for_status(argv, process.returncode, message, within if timed_out else None)
+    return output
 
 
-def _text(raw: bytes) -> str:
-    return raw.decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n")
+def _decoded(chunks: Sequence[bytes]) -> str:
+    return b"".join(chunks).decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n")
 
 
 class _LineReader:
-    """Bytes as they come, handed on line by line; a carriage return ends a line too."""
+    """Splits bytes into lines as they come. A carriage return ends a line, too."""
 
-    def __init__(self, hand_on: Callable[[str], None]) -> None:
-        self._hand_on = hand_on
+    def __init__(self, handle_line: Callable[[str], None]) -> None:
+        self._handle_line = handle_line
         self._decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder("utf-8")("replace"), translate=True)
-        self._begun = ""
+        self._unfinished = ""
 
-    def hear(self, raw: bytes) -> None:
-        *lines, self._begun = (self._begun + self._decoder.decode(raw)).split("\n")
+    def feed(self, chunk: bytes) -> None:
+        *lines, self._unfinished = (self._unfinished + self._decoder.decode(chunk)).split("\n")
         for line in lines:
-            self._hand_on(line)
+            self._handle_line(line)
 
     def end(self) -> None:
-        rest = self._begun + self._decoder.decode(b"", final=True)
+        rest = self._unfinished + self._decoder.decode(b"", final=True)
         if rest:
-            self._hand_on(rest.removesuffix("\n"))
+            self._handle_line(rest.removesuffix("\n"))
 
 
-def _hear(
+def _communicate(
     process: subprocess.Popen[bytes],
-    ears: Mapping[IO[bytes], Callable[[bytes], None]],
-    given: bytes,
-    within: float,
+    readers: Mapping[IO[bytes], Callable[[bytes], None]],
+    stdin: bytes,
+    timeout_s: float,
 ) -> bool:
-    """Hear a program until it has ended, and kill it after `within` seconds; returns whether that was needed.
+    """Serves a program's pipes until it ends, and kills it after `timeout_s` seconds; returns whether it was killed.
 
-    Who else holds its pipes then, as a daemon that it started does, is not waited for.
+    Does not wait for other processes that hold the pipes, such as a daemon that the program started.
     """
-    deadline, killed, ended = time.monotonic() + within, False, 0.0
+    deadline, killed, ended = time.monotonic() + timeout_s, False, 0.0
     with selectors.DefaultSelector() as selector:
-        for pipe, ear in ears.items():
-            selector.register(pipe, selectors.EVENT_READ, _listener(ear))
+        for pipe, reader in readers.items():
+            selector.register(pipe, selectors.EVENT_READ, _read_from(reader))
         if process.stdin:
             os.set_blocking(process.stdin.fileno(), False)
-            selector.register(process.stdin, selectors.EVENT_WRITE, _teller(process.stdin, given))
+            selector.register(process.stdin, selectors.EVENT_WRITE, _write_to(process.stdin, stdin))
         while selector.get_map():
-            for key, _ in selector.select(PULSE_S):
+            for key, _ in selector.select(POLL_INTERVAL_S):
                 if not key.data(key.fd):
                     selector.unregister(key.fd)
             now = time.monotonic()
@@ -212,7 +217,7 @@ def _hear(
             ended = ended or now
             if now > ended + LINGER_S:
                 break
-    while process.poll() is None:  # its output has ended before it
+    while process.poll() is None:  # it closed its output before it ended
         try:
             process.wait(None if killed else max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
@@ -221,23 +226,26 @@ def _hear(
     return killed
 
 
-def _listener(ear: Callable[[bytes], None]) -> Callable[[int], bool]:
-    """What hands on a part of a program's output, and says whether there may be more."""
+def _read_from(reader: Callable[[bytes], None]) -> Callable[[int], bool]:
+    """Returns a function that reads one chunk from a pipe, and tells whether there may be more."""
 
-    def hear(pipe: int) -> bool:
-        said = os.read(pipe, 1 << 16)
-        if said:
-            ear(said)
-        return said != b""
+    def read(pipe: int) -> bool:
+        chunk = os.read(pipe, PIPE_CHUNK_BYTES)
+        if chunk:
+            reader(chunk)
+        return chunk != b""
 
-    return hear
+    return read
 
 
-def _teller(stdin: IO[bytes], given: bytes) -> Callable[[int], bool]:
-    """What writes a part of a program's stdin, and says whether there is more; one that reads no more gets no more."""
-    left = memoryview(given)
+def _write_to(stdin: IO[bytes], content: bytes) -> Callable[[int], bool]:
+    """Returns a function that writes a part of `content` to a program, and tells whether there is more.
 
-    def tell(pipe: int) -> bool:
+    A program that closes its stdin gets no more.
+    """
+    left = memoryview(content)
+
+    def write(pipe: int) -> bool:
         nonlocal left
         try:
             left = left[os.write(pipe, left) :]
@@ -249,7 +257,7 @@ def _teller(stdin: IO[bytes], given: bytes) -> Callable[[int], bool]:
             stdin.close()
         return bool(left)
 
-    return tell
+    return write
 
 
 def which(program: str) -> str | None:
@@ -258,7 +266,7 @@ def which(program: str) -> str | None:
 
 
 def cancel() -> None:
-    """End every program that runs now and does not tidy up, and refuse to start another: the run was interrupted."""
+    """Ends every running program, except those that clean up, and lets no other start: the run was interrupted."""
     _cancelled.set()
     with _lock:
         live = list(_live)
@@ -266,61 +274,19 @@ def cancel() -> None:
 
 
 def kill() -> None:
-    """End them at once. For a signal's handler: it waits for nothing, not even for a lock."""
+    """Kills every running program, except those that clean up. Waits for nothing, so a signal handler may call it."""
     for process in list(_live):
         _kill(process)
 
 
 def resume() -> None:
-    """Allow programs again after cancel()."""
+    """Lets programs start again after cancel(). Tests use it."""
     _cancelled.clear()
 
 
 def cancelled() -> bool:
-    """Whether cancel() was called; long waits look here."""
+    """Returns whether cancel() was called. Long waits and loops have to ask."""
     return _cancelled.is_set()
-
-
-@contextmanager
-def interruptible() -> Iterator[None]:
-    """Have each of SIGNALS raise KeyboardInterrupt, never between a program's start and its being known; main thread.
-
-    One that is ignored stays so, and so does one that somebody else inherit.
-    """
-    mine = (signal.SIG_DFL, signal.default_int_handler)
-    main = threading.current_thread() is threading.main_thread()
-    before = {n: how for n in SIGNALS if main and (how := signal.getsignal(n)) in mine}
-    for number in before:
-        signal.signal(number, _interrupt)
-    try:
-        yield
-    finally:
-        for number, how in before.items():
-            signal.signal(number, how)
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    global _heard
-    if not _put_off:
-        raise KeyboardInterrupt
-    _heard = True
-
-
-@contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Put an interrupt of the main thread off to the end of the block, as far as interruptible() hears it."""
-    global _put_off, _heard
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    outer, _put_off = _put_off, True
-    try:
-        yield
-    finally:
-        _put_off = outer
-        if _heard and not outer:
-            _heard = False
-            raise KeyboardInterrupt
 
 
 def _start(
@@ -343,7 +309,7 @@ def _start(
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT if merged else subprocess.PIPE,
             umask=UMASK,
-            # A group of its own: what it starts ends with it, and Ctrl-C reaches us first.
+            # In a process group of its own, its children end with it, and Ctrl-C reaches only us.
             start_new_session=True,
         )
     except FileNotFoundError as error:
@@ -354,13 +320,13 @@ def _start(
         with _lock:
             _live.add(process)
         if _cancelled.is_set():
-            _kill(process)  # cancel() may have come while it was being started, and not have known of it
+            _kill(process)  # cancel() may have run during the start, and have missed it
     return process
 
 
 def _forget(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
-        _end([process])  # gently: half an installation is worse than none
+        _end([process])  # with SIGTERM first: half an installation is worse than none
         process.wait()
     for pipe in (process.stdin, process.stdout, process.stderr):
         if pipe is not None:
@@ -384,21 +350,23 @@ def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
                 _kill(process)
 
 
-def _kill(process: subprocess.Popen[bytes], how: int = signal.SIGKILL) -> None:
+def _kill(process: subprocess.Popen[bytes], signal_number: int = signal.SIGKILL) -> None:
     try:
-        os.killpg(process.pid, how)
+        os.killpg(process.pid, signal_number)
     except ProcessLookupError:
         return
-    except PermissionError:  # it runs as root, by sudo without a password
-        argv = ["sudo", "-n", "kill", f"-{int(how)}", "--", f"-{process.pid}"]
+    except PermissionError:  # it runs as root, through sudo without a password
+        argv = ["sudo", "-n", "kill", f"-{int(signal_number)}", "--", f"-{process.pid}"]
         with suppress(OSError, subprocess.TimeoutExpired):
             subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=GRACE_S, check=False)
 
 
-def _judge(argv: Sequence[str], status: int, output: str, too_long: float | None, *, tidying: bool = False) -> None:
+def _raise_for_status(
+    argv: Sequence[str], status: int, output: str, timeout_s: float | None, *, tidying: bool = False
+) -> None:
     if _cancelled.is_set() and status and not tidying:
         raise Cancelled("interrupted")
-    if too_long is not None and status:
-        raise TandemError(f"{argv[0]} did not end within {too_long:g} s: {shlex.join(argv)}")
+    if timeout_s is not None and status:
+        raise TandemError(f"{argv[0]} did not end within {timeout_s:g} s: {shlex.join(argv)}")
     if status:
         raise ProgramError(argv, status, output)

@@ -1,6 +1,7 @@
-"""What stages make, kept under the hash of its content: written aside, renamed if absent, never replaced.
+"""Keeps the results of stages in places that are named after their content.
 
-Two tasks, or two runs, that come to the same result share its place. Whoever reads it there never finds it gone.
+A result is written elsewhere and then renamed to its place, unless the place is taken; it is never replaced. Tasks and
+runs that come to the same result share its place, and a reader never finds it gone.
 """
 
 import errno
@@ -13,24 +14,24 @@ from pathlib import Path
 from pipeline.core.locks import locked
 
 WHOLE_FILE = ""
-"""The name of a result that is one file, in place of the names of files in a folder."""
+"""Stands for the file itself, where a result is one file and not a folder of named files."""
 OCCUPIED_ERRORS = {errno.EEXIST, errno.ENOTEMPTY, errno.EISDIR, errno.ENOTDIR}
 
 
-def keep(made: Path, place: Path, files: Mapping[str, str]) -> None:
-    """Move a finished result, a file or a folder, to the place that is named after its content.
+def keep(result: Path, place: Path, files: Mapping[str, str]) -> None:
+    """Moves a finished result, a file or a folder, to the place that is named after its content.
 
-    `files` are its files by their names in the folder (WHOLE for a result that is a file), each with its SHA-256: all
-    that may be read of it. If the place holds them, the new result goes. A file that is damaged there is replaced, in
-    one step. Raises ValueError (a bug) for a result with other files.
+    `files` maps the name of each file in the result (WHOLE_FILE if the result is a file) to its SHA-256. If the place
+    holds these files already, the new result is removed. A damaged file there is replaced in one step.
+    Raises ValueError (a bug) if the result has other files.
     """
-    if unnamed := set(_file_names(made)) ^ files.keys():
-        raise ValueError(f"{place}: {', '.join(sorted(unnamed))}: not in the result, or not named by it")
+    if differing := set(_file_names(result)) ^ files.keys():
+        raise ValueError(f"{place}: {', '.join(sorted(differing))}: not in the result, or not named by it")
     place.parent.mkdir(parents=True, exist_ok=True)
-    # No name here contains a digest: `doit gc` would take what is left of it for a result that a record mentions.
+    # The name has no digest in it: `./doitw gc` would take a leftover for a result that a record mentions.
     aside = place.parent / f".{os.urandom(6).hex()}"
     try:
-        _move_to_disk(made, aside)
+        _move_to_disk(result, aside)
         with locked(place.parent / f".{hashlib.sha256(place.name.encode()).hexdigest()[:16]}.lock", remove=True):
             if not _rename_if_absent(aside, place):
                 _repair(aside, place, files)
@@ -38,33 +39,33 @@ def keep(made: Path, place: Path, files: Mapping[str, str]) -> None:
         _remove(aside)
 
 
-def _file_names(made: Path) -> Iterator[str]:
-    if not made.is_dir():
+def _file_names(result: Path) -> Iterator[str]:
+    if not result.is_dir():
         yield WHOLE_FILE
         return
-    yield from (path.relative_to(made).as_posix() for path in made.rglob("*") if not path.is_dir())
+    yield from (path.relative_to(result).as_posix() for path in result.rglob("*") if not path.is_dir())
 
 
-def _move_to_disk(made: Path, aside: Path) -> None:
-    """Bring a result to the disk on which its place is."""
+def _move_to_disk(result: Path, aside: Path) -> None:
+    """Moves a result to the disk that its place is on."""
     try:
-        made.rename(aside)
+        result.rename(aside)
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
-        shutil.move(made, aside)
+        shutil.move(result, aside)
 
 
 def _rename_if_absent(aside: Path, place: Path) -> bool:
-    """Whether the place was free, and has the new result now."""
+    """Returns whether the place was free and has the new result now."""
     if os.path.lexists(place):
         if place.is_dir() == aside.is_dir():
             return False
-        _remove(place)  # not a result: nobody can have read it as one
+        _remove(place)  # a file in place of a folder, or the reverse, is not a result that could be in use
     try:
         aside.rename(place)
     except OSError as error:
-        # By somebody who saw no lock, as on some network file systems.
+        # Another process made it without seeing our lock, as on some network file systems.
         if error.errno not in OCCUPIED_ERRORS:
             raise
         return False
@@ -72,17 +73,17 @@ def _rename_if_absent(aside: Path, place: Path) -> bool:
 
 
 def _repair(aside: Path, place: Path, files: Mapping[str, str]) -> None:
-    """Replace what is not what its name says; most often nothing is."""
+    """Replaces each file whose content is not that of its SHA-256."""
     from pipeline.core import store
 
     for name, sha256 in files.items():
-        there = place / name
-        if there.is_file() and store.file_digest(there) == sha256:
+        kept = place / name
+        if kept.is_file() and store.file_digest(kept) == sha256:
             continue
-        there.parent.mkdir(parents=True, exist_ok=True)
-        if there.is_dir():
-            shutil.rmtree(there)
-        (aside / name).replace(there)
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        if kept.is_dir():
+            shutil.rmtree(kept)
+        (aside / name).replace(kept)
 
 
 def _remove(path: Path) -> None:

@@ -1,7 +1,7 @@
-"""A scratch folder for very many files: in memory if there is plenty, else on disk.
+"""Makes scratch folders for very many files: in memory if there is plenty of it, else on disk.
 
-Sixty thousand files are made and removed again within a minute. Where the disk is told of every freed block at once
-(mount option discard), removing them takes longer than installing them.
+A build installs sixty thousand files and removes them within a minute. On a disk that is mounted with `discard`,
+removing them takes longer than installing them.
 """
 
 import os
@@ -20,24 +20,25 @@ PREFIX = "tandem-"
 
 @contextmanager
 def scratch_folder(size: int, beside: Path, memory: Path = MEMORY_FOLDER) -> Iterator[Path]:
-    """An empty folder for about `size` bytes, removed afterwards: in `memory` if it fits in easily, else in `beside`.
+    """Yields an empty folder for about `size` bytes, and removes it at the end of the block.
 
-    What a killed process left in `memory` is removed first.
+    The folder is in `memory` if the files fit there easily, else in `beside`. Folders that killed processes left in
+    `memory` are removed first.
     """
-    for left in abandoned_folders(memory):
-        shutil.rmtree(left, ignore_errors=True)
+    for abandoned in abandoned_folders(memory):
+        shutil.rmtree(abandoned, ignore_errors=True)
     where = memory if fits_in_memory(size, memory, _available()) else beside
-    with tempfile.TemporaryDirectory(prefix=_prefix(), dir=where) as made:
-        yield Path(made)
+    with tempfile.TemporaryDirectory(prefix=_prefix(), dir=where) as folder:
+        yield Path(folder)
 
 
 def fits_in_memory(size: int, memory: Path, available: int) -> bool:
-    """Whether `size` bytes take less than a third of the available memory, and less than half of the room there."""
+    """Returns whether `size` bytes are less than a third of the available memory and half of the free space there."""
     try:
-        room = shutil.disk_usage(memory).free
+        free = shutil.disk_usage(memory).free
     except OSError:
         return False
-    return os.access(memory, os.W_OK) and size < available / 3 and size < room / 2
+    return os.access(memory, os.W_OK) and size < available / 3 and size < free / 2
 
 
 def _available() -> int:
@@ -46,14 +47,17 @@ def _available() -> int:
 
 
 def abandoned_folders(memory: Path = MEMORY_FOLDER) -> Iterator[Path]:
-    """The folders of processes that are gone."""
-    for left in memory.glob(f"{PREFIX}*-*-*-*"):
-        namespace, pid, start, *_ = left.name.removeprefix(PREFIX).split("-")
+    """Yields the folders of processes that have ended."""
+    for folder in memory.glob(f"{PREFIX}*-*-*-*"):
+        namespace, pid, start, *_ = folder.name.removeprefix(PREFIX).split("-")
         if owners.is_gone(f"pid:[{namespace}] {pid} {start}"):
-            yield left
+            yield folder
 
 
 def _prefix() -> str:
-    """Who made a folder, as its name says it: /dev/shm may be shared with processes that cannot be seen from here."""
+    """Returns the beginning of a folder's name, which names its process.
+
+    /dev/shm may be shared with processes of other PID namespaces, so the name has the namespace in it.
+    """
     namespace, pid, start = owners.current_owner().split()
     return f"{PREFIX}{namespace.removeprefix('pid:[').removesuffix(']')}-{pid}-{start}-"

@@ -1,4 +1,4 @@
-"""Waits until something that runs elsewhere is ready."""
+"""Waits for something that another process or machine does."""
 
 import time
 from collections.abc import Callable

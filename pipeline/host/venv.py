@@ -17,6 +17,7 @@ from pathlib import Path
 
 from pipeline.core import procs, redact
 from pipeline.core.errors import HostError, TandemError
+from pipeline.core.interrupts import interruptible
 from pipeline.core.locks import locked_folder
 from pipeline.core.log import ForwardingLog, Log, step
 
@@ -277,7 +278,7 @@ def run_setup(act: Callable[[Log], None]) -> int:
     """The exit code of a piece of set-up, whose failures are worded here: there is no doit yet."""
     printer = Printer()
     try:
-        with procs.interruptible(), printer.alive():
+        with interruptible(), printer.alive():
             act(printer)
     except TandemError as error:
         print(f"ERROR: {error}" + (f"\nhint: {error.hint}" if error.hint else ""), file=sys.stderr)

@@ -19,6 +19,7 @@ from pathlib import Path
 from pipeline.config import loader
 from pipeline.core import procs
 from pipeline.core.errors import Cancelled, ConfigError, TandemError
+from pipeline.core.interrupts import uninterrupted
 from pipeline.core.locks import hold_lock
 from pipeline.core.log import Log, step
 from pipeline.core.waiting import wait_until
@@ -137,7 +138,7 @@ def standing(root: Path, store: str, log: Log, *, registry: str = "") -> Iterato
             else:
                 os.environ["PATH"] = before
             if not there:
-                with procs.uninterrupted():
+                with uninterrupted():
                     _clear(root)
 
 
@@ -173,7 +174,7 @@ def _up(root: Path, log: Log, store: str, count: int, registry: str) -> tuple[Ma
         return _answering(root, ssh, registry, log)
     except BaseException:
         log.line("the lab is taken down again")
-        with procs.uninterrupted():
+        with uninterrupted():
             _clear(root)
         raise
 

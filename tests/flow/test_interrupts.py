@@ -16,6 +16,7 @@ import pytest
 
 from pipeline.core import procs
 from pipeline.core.errors import Cancelled
+from pipeline.core.interrupts import interruptible, uninterrupted
 from pipeline.core.log import NullLog
 from pipeline.graph.graph import Graph
 from pipeline.graph.run import schedule
@@ -101,7 +102,7 @@ def test_an_interrupt_while_a_program_is_being_started_is_heard_when_it_can_be_e
             os.kill(os.getpid(), signal.SIGTERM)
 
     monkeypatch.setattr(subprocess, "Popen", Interrupted)
-    with pytest.raises(KeyboardInterrupt), procs.interruptible():
+    with pytest.raises(KeyboardInterrupt), interruptible():
         procs.run(["sleep", "30"], log=NullLog())
     assert not lives(started[0])
 
@@ -110,7 +111,7 @@ def test_an_interrupt_is_put_off_while_something_is_taken_away() -> None:
     done: list[str] = []
 
     def take_away() -> None:
-        with procs.interruptible(), procs.uninterrupted():
+        with interruptible(), uninterrupted():
             os.kill(os.getpid(), signal.SIGHUP)
             done.append("all of it")
 

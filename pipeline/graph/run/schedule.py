@@ -10,7 +10,8 @@ from types import FrameType
 from typing import Any
 
 from pipeline.core.errors import Exit
-from pipeline.core.procs import SIGNALS, cancel, kill
+from pipeline.core.interrupts import SIGNALS
+from pipeline.core.procs import cancel, kill
 from pipeline.graph.run.outcome import End, Outcome
 from pipeline.graph.run.output import Screen
 from pipeline.graph.run.runner import Runner
