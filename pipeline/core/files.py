@@ -11,6 +11,13 @@ from pipeline.core.errors import HostError
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG}
 
 
+def cache_folder() -> Path:
+    """Returns the user's own folder for what may be lost and made again; it need not exist yet."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    # XDG Base Directory Specification 0.8: a path that is not absolute is to be ignored.
+    return (cache if cache.is_absolute() else Path.home() / ".cache") / "tandem"
+
+
 @contextmanager
 def replacing(path: Path, *, sync: bool = False) -> Iterator[Path]:
     """Yields a temporary path beside `path`; what the block writes there takes the place of `path` at its end.

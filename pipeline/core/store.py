@@ -16,6 +16,7 @@ from typing import IO
 from pipeline.core import procs
 from pipeline.core.downloads import Downloader, UnreachableError
 from pipeline.core.errors import Cancelled, HostError, TandemError
+from pipeline.core.files import cache_folder
 from pipeline.core.locks import locked
 from pipeline.core.log import Log
 
@@ -49,9 +50,7 @@ class _TransientError(Exception):
 
 def folder() -> Path:
     """The store's folder, which need not exist yet."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    # XDG Base Directory Specification 0.8: a path that is not absolute is to be ignored.
-    return (cache if cache.is_absolute() else Path.home() / ".cache") / "tandem" / "sha256"
+    return cache_folder() / "sha256"
 
 
 def stored_file(sha256: str) -> Path | None:

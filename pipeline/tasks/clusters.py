@@ -2,8 +2,7 @@
 
 import hashlib
 import json
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,8 @@ from pipeline.config.models import Cluster, Serve
 from pipeline.config.rules import REFERENCE_SUFFIX
 from pipeline.core import results
 from pipeline.core.errors import TandemError
+from pipeline.core.keyed_hash import keyed_hash
+from pipeline.core.sensitive import map_secret_options
 from pipeline.graph.task import Claim, Inputs, Json, Outputs, Run, Task
 from pipeline.host import engine
 from pipeline.image.results import Built
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
 
 MODEL = "model:tiny"
 PROBES = "pipeline/probes/serve_*.py"
-SECRET = re.compile("token(?!iz)|key|secret|password", re.IGNORECASE)
-"""The names of secrets, but not TOKENIZERS_PARALLELISM or --max-num-batched-tokens."""
-SECRET_OPTION = re.compile("--(.*[-_.])?(key|token|secret|password)", re.IGNORECASE)
 
 
 def shared_tasks(config: Config) -> Iterator[Task]:
@@ -223,21 +221,9 @@ def _logs(config: Config, name: str) -> Path:
 
 
 def _hidden(serve: Serve) -> dict[str, Json]:
-    """Return what is served, with a short hash in place of each secret: inputs are shown, and must show a change."""
-    env: dict[str, Json] = {key: _hash(value) if SECRET.search(key) else value for key, value in serve.env.items()}
-    return {**to_outputs(serve), "env": env, "args": list(_hidden_args(serve.args))}
+    """Return what is served, with a hash in place of each secret: inputs are shown, and must show a change.
 
-
-def _hidden_args(args: Iterable[str]) -> Iterator[str]:
-    secret = False
-    for word in args:
-        if word.startswith("--"):
-            option, equals, value = word.partition("=")
-            secret = SECRET_OPTION.fullmatch(option) is not None
-            yield f"{option}={_hash(value)}" if secret and equals else word
-        else:
-            yield _hash(word) if secret else word
-
-
-def _hash(secret: str) -> str:
-    return f"sha256 {hashlib.sha256(secret.encode()).hexdigest()[:16]}"
+    No name in serve.env need say what its value is, so all of them count as secrets.
+    """
+    env: dict[str, Json] = {name: keyed_hash(name, value) for name, value in serve.env.items()}
+    return {**to_outputs(serve), "env": env, "args": list(map_secret_options(serve.args, keyed_hash))}
