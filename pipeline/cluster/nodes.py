@@ -18,12 +18,15 @@ from pipeline.host.engine import LABEL
 if TYPE_CHECKING:
     from docker import DockerClient
     from docker.models.containers import Container
+    from docker.types import Mount
 
 SHM_BYTES = 2 << 30
 LOWEST_CPU_SHARES = 2
 """The lowest value that Linux knows (cgroup v1 cpu.shares; engines translate it for v2); the default is 1024."""
 CANNOT_START = 126
 """The exit status that a shell gives to a command that cannot be executed."""
+NO_SUCH_SOURCE = "bind source path does not exist"
+"""What an engine says if a path that it is to mount is not on its machine."""
 LineHandler = Callable[[str, str], None]
 """Is called with a node's name and one line of its container's output."""
 
@@ -115,10 +118,13 @@ class Nodes:
         """
         from docker.errors import APIError
 
+        options: dict[str, Any] = {"platform": plan.platform, "network_mode": "none", "mounts": _mounts(plan)}
         labels = {LABEL: "node", f"{LABEL}.cluster": plan.cluster}
-        container = self._clients[plan.endpoint].containers.create(
-            plan.image, list(argv), entrypoint=[], labels=labels, platform=plan.platform, network_mode="none"
-        )
+        try:
+            containers = self._clients[plan.endpoint].containers
+            container = containers.create(plan.image, list(argv), entrypoint=[], labels=labels, **options)
+        except APIError as error:
+            return CANNOT_START, str(error.explanation or error)
         try:
             container.start()
             status = int(container.wait()["StatusCode"])
@@ -243,13 +249,20 @@ def _container_options(plan: NodePlan) -> dict[str, Any]:
         "entrypoint": [],
         "shm_size": SHM_BYTES,
         "network": plan.network or "host",
-        "volumes": {path: {"bind": target, "mode": "ro"} for path, target in plan.mounts.items()},
+        "mounts": _mounts(plan),
     }
     if plan.published is not None:
         port = plan.serve[plan.serve.index("--port") + 1] if plan.serve else plan.published
         host_port = None if plan.published == ANY_PORT else int(plan.published)
         options["ports"] = {f"{port}/tcp": ("127.0.0.1", host_port)}
     return options
+
+
+def _mounts(plan: NodePlan) -> "list[Mount]":
+    """Returns the plan's mounts. Unlike volumes, they do not make the engine create a path that does not exist."""
+    from docker.types import Mount
+
+    return [Mount(target=target, source=path, type="bind", read_only=True) for path, target in plan.mounts.items()]
 
 
 def _pump_lines(container: "Container", node: str, handle: LineHandler) -> None:

@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pipeline.config.launcher_contract import MASTER_PORT, RAY_PORT_ERA_A
@@ -86,6 +86,8 @@ class NodePlan:
     """The command line that starts Ray; None without Ray."""
     serve: tuple[str, ...] | None
     """The command line that starts vLLM; None if the node only joins Ray."""
+    model: str
+    """The model's folder in the container."""
     env: Mapping[str, str]
     files: Mapping[str, bytes]
     """Contents by path below TANDEM_FOLDER."""
@@ -174,6 +176,7 @@ def _plan_node(
     if emulated:
         env["PYTHONPATH"] = ":".join(filter(None, (f"{TANDEM_FOLDER}/emulation", env.get("PYTHONPATH"))))
     copied = any(path.startswith(f"{MODEL_FOLDER}/") for path in files)
+    model = f"{TANDEM_FOLDER}/{MODEL_FOLDER}" if copied else cluster.serve.model
     return NodePlan(
         cluster=name,
         node=node.name,
@@ -186,12 +189,11 @@ def _plan_node(
         network=f"{LABEL}-{name}" if stand_in else None,
         published=str(cluster.serve.port) if stand_in and index == 0 else None,
         ray=_ray_command(name, cluster, index),
-        serve=_serve_command(
-            name, cluster, index, f"{TANDEM_FOLDER}/{MODEL_FOLDER}" if copied else cluster.serve.model
-        ),
+        serve=_serve_command(name, cluster, index, model),
+        model=model,
         env=env,
         files=files,
-        mounts={} if copied else {cluster.serve.model: cluster.serve.model},
+        mounts={} if copied else _model_mounts(model),
     )
 
 
@@ -223,6 +225,18 @@ def _serve_command(name: str, cluster: Cluster, index: int, model: str) -> tuple
         argv += ["--nnodes", str(nodes), "--node-rank", str(index), "--master-addr", _head_address(name, cluster)]
         argv += ["--master-port", str(MASTER_PORT)] + (["--headless"] if index > 0 else [])
     return (*argv, *serve.args)
+
+
+def _model_mounts(model: str) -> dict[str, str]:
+    """Returns the mounts that hold the model.
+
+    A snapshot of the Hugging Face cache (models--ORGANISATION--NAME/snapshots/REVISION) is a folder of links into
+    ../../blobs: its repository is mounted as a whole.
+    """
+    folder = PurePosixPath(model)
+    if folder.parent.name == "snapshots" and folder.parents[1].name.startswith("models--"):
+        folder = folder.parents[1]
+    return {str(folder): str(folder)}
 
 
 def _head_address(name: str, cluster: Cluster) -> str:

@@ -5,8 +5,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline.cluster.nodes import Nodes
-from pipeline.cluster.plan import ANY_PORT, NodePlan
+from msgspec import Struct, ValidationError, convert
+
+from pipeline.cluster.nodes import CANNOT_START, NO_SUCH_SOURCE, Nodes
+from pipeline.cluster.plan import ANY_PORT, PROBES, NodePlan
+from pipeline.cluster.probe_output import find_answer
 from pipeline.core.errors import HostError
 from pipeline.host import engine
 
@@ -15,8 +18,19 @@ NEEDED_MIB = 2048
 NEEDED_OPEN_FILES = 4096
 FIRST_UNPRIVILEGED_PORT = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
 """The first port that programs of any user may bind (ip(7))."""
-LOOK = "uname -m; ulimit -Hn; grep MemAvailable /proc/meminfo"
+PROBE = PROBES / "serve_preflight.py"
+SHOWN_LINKS = 3
 CONNECT_TIMEOUT_S = 5.0
+
+
+class Machine(Struct, frozen=True):
+    """What the probe tells of a node's machine; see serve_preflight.py."""
+
+    machine: str
+    open_files: int | None
+    available_kib: int
+    model_found: bool
+    broken_links: list[str]
 
 
 class UnfitNodeError(Exception):
@@ -38,26 +52,43 @@ def check_node(nodes: Nodes, plan: NodePlan, nodes_on_machine: int) -> str:
         refuse_privileged_port(
             int(plan.published), int(FIRST_UNPRIVILEGED_PORT.read_text()), engine.get("local", "/info")
         )
-    status, output = nodes.run_in_new_container(plan, ["sh", "-c", LOOK])
+    model = plan.model if plan.mounts else ""
+    argv = ["python3", "-c", PROBE.read_text()]
+    status, output = nodes.run_in_new_container(plan, [*argv, model] if model else argv)
+    if status == CANNOT_START and NO_SUCH_SOURCE in output:
+        raise UnfitNodeError(f"serve.model: {model} does not exist on this node", "model-missing")
     if status != 0:
         raise UnfitNodeError(f"the image does not run there: {output.strip()}", "platform")
-    return judge_machine(output, nodes_on_machine)
+    return judge_machine(output, nodes_on_machine, model)
 
 
-def judge_machine(output: str, nodes_on_machine: int) -> str:
-    """Judges what LOOK printed: the machine, the hard limit on open files, /proc/meminfo's MemAvailable.
+def judge_machine(output: str, nodes_on_machine: int, model: str) -> str:
+    """Judges what the probe printed; `model` is the folder that it was given.
 
-    Returns them as a description. Raises UnfitNodeError.
+    Returns a description of the machine. Raises UnfitNodeError.
     """
-    machine, files, memory = output.split("\n")[:3]
-    free_mib = int(memory.split()[1]) // 1024
-    if files != "unlimited" and int(files) < NEEDED_OPEN_FILES:
-        raise UnfitNodeError(f"at most {files} files may be open, and {NEEDED_OPEN_FILES} are needed", "nofile")
-    if free_mib < NEEDED_MIB * nodes_on_machine:
+    answer = find_answer(output)
+    try:
+        machine = convert(answer, Machine)
+    except ValidationError as error:
+        raise UnfitNodeError(f"its machine cannot be looked at: {output.strip()}", "platform") from error
+    free_mib, needed_mib = machine.available_kib // 1024, NEEDED_MIB * nodes_on_machine
+    if not machine.model_found:
+        raise UnfitNodeError(f"serve.model: {model} does not exist on this node", "model-missing")
+    if machine.broken_links:
+        links = ", ".join(machine.broken_links[:SHOWN_LINKS])
         raise UnfitNodeError(
-            f"{free_mib} MiB of memory are free, and {NEEDED_MIB * nodes_on_machine} are needed", "memory"
+            f"serve.model: {model}: {links} is a link to a file that the container does not have; "
+            "copy the model without links (cp -rL)",
+            "model-missing",
         )
-    return f"{machine}, {free_mib} MiB free, {files} open files"
+    if machine.open_files is not None and machine.open_files < NEEDED_OPEN_FILES:
+        message = f"at most {machine.open_files} files may be open, and {NEEDED_OPEN_FILES} are needed"
+        raise UnfitNodeError(message, "nofile")
+    if free_mib < needed_mib:
+        raise UnfitNodeError(f"{free_mib} MiB of memory are free, and {needed_mib} are needed", "memory")
+    open_files = "unlimited" if machine.open_files is None else machine.open_files
+    return f"{machine.machine}, {free_mib} MiB free, {open_files} open files"
 
 
 def is_port_taken(port: int) -> bool:

@@ -3,7 +3,6 @@
 Every wait watches every container, so that the step fails as soon as one of them ends.
 """
 
-import json
 import re
 import secrets
 import time
@@ -11,13 +10,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 from pipeline.cluster import causes, service_api
 from pipeline.cluster.node_logs import NodeLogs
 from pipeline.cluster.nodes import Nodes, unpack_tar
 from pipeline.cluster.plan import TANDEM_FOLDER, NodePlan
 from pipeline.cluster.preflight import UnfitNodeError, check_node
+from pipeline.cluster.probe_output import find_answer
 from pipeline.cluster.steps import Report, Step, StepFailedError
 from pipeline.config.launcher_contract import MASTER_PORT
 from pipeline.config.models import Cluster
@@ -151,7 +150,7 @@ class ClusterStart:
             self._wait(Step.FABRIC, "a collective over all nodes", are_done, RAY_TIMEOUT_S, USUAL_RAY_S)
             for plan, future in checks:
                 status, output = future.result()
-                answer = fabric_answer(output)
+                answer = find_answer(output)
                 if status != 0 or answer is None:
                     self._refuse_ended_containers(Step.FABRIC)  # a node that ended is the better reason
                     message = f"{plan.node}: {causes.last_words(output, 3)}"
@@ -215,15 +214,6 @@ class ClusterStart:
                 cause = self._output.diagnose(oom_killed=state.oom_killed, exit_code=state.exit_code)
                 ended = f"{plan.container} ended with status {state.exit_code}"
                 raise StepFailedError(step, f"{ended}:\n{self._output.last_words(plan.node)}", cause)
-
-
-def fabric_answer(output: str) -> dict[str, Any] | None:
-    """Returns the JSON that the fabric probe printed: {"rank", "right", "mib_per_s"}; None if it printed none."""
-    for line in output.splitlines():
-        if line.startswith("TANDEM "):
-            answer: dict[str, Any] = json.loads(line.removeprefix("TANDEM "))
-            return answer
-    return None
 
 
 def assigned_ranks(log: str, world: int) -> tuple[int, ...]:

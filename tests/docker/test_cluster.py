@@ -291,6 +291,48 @@ def test_a_killed_node_is_noticed_while_the_engine_is_awaited(target: DeployTarg
     assert _left(target.name) == []
 
 
+def _on_the_nodes(target: DeployTarget, model: Path) -> DeployTarget:
+    """The target with a model that lies on the nodes."""
+    cluster = replace(target.cluster, serve=replace(target.cluster.serve, model=str(model)))
+    return DeployTarget(name=target.name, cluster=cluster, image=target.image, platform=target.platform, model=None)
+
+
+def test_a_model_that_is_not_on_a_node_is_named_with_the_node_and_nothing_is_created(
+    target: DeployTarget, tmp_path: Path
+) -> None:
+    missing = tmp_path / "not-there"
+    with pytest.raises(DeployError, match=rf"head: serve\.model: {missing} does not exist on this node") as failure:
+        deploy.deploy(_on_the_nodes(target, missing), REFERENCE, tmp_path / "logs", NullLog())
+    assert (failure.value.step, failure.value.cause) == ("preflight", "model-missing")
+    assert not missing.exists()
+    assert _left(target.name) == []
+
+
+def test_a_model_whose_links_lead_out_of_what_is_mounted_is_refused_by_name(
+    target: DeployTarget, tmp_path: Path
+) -> None:
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / "config.json").symlink_to(tmp_path / "model" / "config.json")
+    with pytest.raises(DeployError, match=r"linked: config\.json is a link") as failure:
+        deploy.deploy(_on_the_nodes(target, tmp_path / "linked"), REFERENCE, tmp_path / "logs", NullLog())
+    assert (failure.value.step, failure.value.cause) == ("preflight", "model-missing")
+
+
+def test_a_snapshot_of_the_hugging_face_cache_is_served(target: DeployTarget, tmp_path: Path) -> None:
+    repository = tmp_path / "hub" / "models--org--name"
+    snapshot = repository / "snapshots" / "0123abc"
+    snapshot.mkdir(parents=True)
+    (repository / "blobs").mkdir()
+    (repository / "blobs" / "1").write_text("the weights")
+    (snapshot / "config.json").symlink_to("../../blobs/1")
+    on_nodes = _on_the_nodes(target, snapshot)
+    deploy.deploy(on_nodes, REFERENCE, tmp_path / "logs", NullLog())
+    plans = deploy.plan_target(on_nodes)
+    with open_nodes(plans) as nodes:
+        for plan in plans:
+            assert nodes.run(plan, ["sh", "-c", f"read x < {snapshot}/config.json; echo $x"]) == (0, "the weights\n")
+
+
 @pytest.fixture
 def checkout(target: DeployTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A working folder whose default cluster is the target's."""

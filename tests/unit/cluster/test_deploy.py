@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from pipeline.cluster import causes, deploy, preflight, service_api, start
 from pipeline.cluster.deploy import Deployed, DeployedNode
 from pipeline.cluster.node_logs import shorten
+from pipeline.cluster.probe_output import find_answer
 from pipeline.cluster.service_api import Completion
 from pipeline.cluster.steps import Report, Step
 from pipeline.config.models import Serve
@@ -86,8 +87,8 @@ def test_ranks_are_read_from_a_nodes_own_log() -> None:
 
 def test_the_fabric_probes_answer_is_found_among_other_output() -> None:
     said = '[Gloo] Rank 0 is connected\nTANDEM {"rank": 0, "right": true, "mib_per_s": 12.5}\n'
-    assert start.fabric_answer(said) == {"rank": 0, "right": True, "mib_per_s": 12.5}
-    assert start.fabric_answer("Traceback") is None
+    assert find_answer(said) == {"rank": 0, "right": True, "mib_per_s": 12.5}
+    assert find_answer("Traceback") is None
 
 
 @pytest.mark.parametrize(
@@ -104,32 +105,6 @@ def test_the_fabric_probes_answer_is_found_among_other_output() -> None:
 )
 def test_a_progress_line_shows_the_message_alone(line: str, wanted: str) -> None:
     assert shorten(line) == wanted
-
-
-def test_a_node_that_fits_is_described() -> None:
-    said = preflight.judge_machine("aarch64\n20000\nMemAvailable:   22753000 kB\n", 2)
-    assert said == "aarch64, 22219 MiB free, 20000 open files"
-
-
-@pytest.mark.parametrize(
-    ("said", "cause"),
-    [
-        ("aarch64\n1024\nMemAvailable: 22753000 kB\n", "nofile"),
-        ("aarch64\nunlimited\nMemAvailable: 2000000 kB\n", "memory"),
-    ],
-)
-def test_a_node_that_lacks_something_is_refused_with_a_cause_of_the_catalogue(said: str, cause: str) -> None:
-    with pytest.raises(preflight.UnfitNodeError) as refused:
-        preflight.judge_machine(said, 1)
-    assert refused.value.cause == cause
-    assert causes.cause_named(cause)
-
-
-def test_memory_is_counted_for_every_node_of_the_machine() -> None:
-    said = "aarch64\nunlimited\nMemAvailable: 3000000 kB\n"
-    assert preflight.judge_machine(said, 1)
-    with pytest.raises(preflight.UnfitNodeError):
-        preflight.judge_machine(said, 2)
 
 
 def test_a_failure_names_step_cause_logs_and_remedy() -> None:

@@ -134,6 +134,20 @@ def test_a_model_on_the_nodes_is_mounted_and_not_sent() -> None:
     assert plan.serve[2] == "/srv/models/q"
 
 
+def test_a_snapshot_of_the_hugging_face_cache_is_mounted_with_the_blobs_that_it_links_to() -> None:
+    repository = "/srv/hf/hub/models--org--name"
+    plan = _plans(replace(LOCAL, serve=replace(LOCAL.serve, model=f"{repository}/snapshots/0123abc")), None)[0]
+    assert plan.mounts == {repository: repository}
+    assert plan.serve is not None
+    assert plan.serve[2] == f"{repository}/snapshots/0123abc"
+
+
+@pytest.mark.parametrize("path", ["/snapshots/x", "/srv/snapshots/x", "/srv/models--a--b/snapshots"])
+def test_other_folders_are_mounted_as_they_are(path: str) -> None:
+    plan = _plans(replace(LOCAL, serve=replace(LOCAL.serve, model=path)), None)[0]
+    assert plan.mounts == {path: path}
+
+
 def test_secrets_travel_readable_for_root_alone() -> None:
     with tarfile.open(fileobj=io.BytesIO(pack_files({TOKEN_FILE: b"x", "model/config.json": b"{}"}))) as tar:
         modes = {member.name: member.mode for member in tar}
