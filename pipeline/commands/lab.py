@@ -12,7 +12,7 @@ from pipeline.core.errors import ConfigError, Exit
 from pipeline.core.suggest import suggestion
 from pipeline.graph.task import Json
 from pipeline.lab import lab, machines
-from pipeline.lab.lab import Look
+from pipeline.lab.lab import MachineStatus
 
 COLUMNS = ("name", "address", "endpoint", "store", "engine", "state")
 OPTIONS = {"up": ("store", "machines"), "down": (), "ps": ("json",)}
@@ -59,15 +59,15 @@ class Lab(GraphCommand):
 
 def _up(options: Options) -> int:
     here, shown, said = checkout_root(), TerminalLog(), str(options["machines"])
-    if said and not (said.isascii() and said.isdigit() and 1 <= int(said) <= lab.MOST):
+    if said and not (said.isascii() and said.isdigit() and 1 <= int(said) <= lab.MAX_MACHINES):
         raise ConfigError(
-            f"--machines {said}: a lab has 1 to {lab.MOST} machines", hint="./doitw lab down takes it away"
+            f"--machines {said}: a lab has 1 to {lab.MAX_MACHINES} machines", hint="./doitw lab down takes it away"
         )
     try:
         lab.up(here, shown, store=options["store"], count=int(said or 0))
     finally:
         shown.close()
-    looks = lab.looks(here)
+    looks = lab.machine_statuses(here)
     print("\n".join([*_table(looks), "", *_hints(), "", "what is not as on real machines:"]))
     print("\n".join(f"  {said}" for said in lab.SUBSTITUTIONS))
     return Exit.OK
@@ -80,31 +80,31 @@ def _down() -> int:
 
 
 def _ps(options: Options) -> int:
-    looks = lab.looks(checkout_root())
+    looks = lab.machine_statuses(checkout_root())
     if options["json"]:
-        print_json(as_json(looks, str(lab.folder_of_ssh(checkout_root())) if looks else ""))
+        print_json(as_json(looks, str(lab.ssh_program_folder(checkout_root())) if looks else ""))
     else:
         print("\n".join([*_table(looks), "", *_hints()]) if looks else "no lab is up")
     return Exit.OK if looks and all(look.engine for look in looks) else Exit.FAILED
 
 
-def as_json(looks: tuple[Look, ...], path: str) -> Json:
+def as_json(looks: tuple[MachineStatus, ...], path: str) -> Json:
     """What ps --json prints."""
     rows: list[Json] = [dict(zip(COLUMNS, _row(look), strict=True)) for look in looks]
     return {"schema": SCHEMA, "registry": machines.REGISTRY, "path": path, "machines": rows}
 
 
-def _row(look: Look) -> tuple[str, ...]:
+def _row(look: MachineStatus) -> tuple[str, ...]:
     of = look.machine
     return (of.name, of.address, of.endpoint, of.store, look.engine, look.state)
 
 
-def _table(looks: tuple[Look, ...]) -> list[str]:
+def _table(looks: tuple[MachineStatus, ...]) -> list[str]:
     return format_table([COLUMNS, *map(_row, looks)])
 
 
 def _hints() -> list[str]:
-    path = shlex.quote(str(lab.folder_of_ssh(checkout_root())))
+    path = shlex.quote(str(lab.ssh_program_folder(checkout_root())))
     return [
         f"the registry of pipeline.yaml is {machines.REGISTRY} there",
         f"for docker and ssh to find them: PATH={path}:$PATH",

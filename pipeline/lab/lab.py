@@ -1,7 +1,7 @@
 """The lab: machines that are real in all but the GPU, on a private network of this machine's engine.
 
 Each is a container of Debian packages with an ssh server and a Docker engine of its own. They are reached by `ssh://`
-endpoints, and reach the registry of pipeline.yaml as labengine.REGISTRY.
+endpoints, and they reach the registry of pipeline.yaml as machines.REGISTRY.
 """
 
 import hashlib
@@ -24,14 +24,13 @@ from pipeline.core.locks import hold_lock
 from pipeline.core.log import Log, step
 from pipeline.core.waiting import wait_until
 from pipeline.host import engine
-from pipeline.lab import machine_image
-from pipeline.lab import machines as labengine
-from pipeline.lab import ssh as labssh
-from pipeline.lab.machines import REGISTRY, STORES, Plan, Seen
+from pipeline.lab import machine_image, machines, ssh
+from pipeline.lab.machines import REGISTRY, STORES, LabContainer, LabPlan
 from pipeline.lock.service_packages import LAB
 
-MOST, USUAL_COUNT = 9, 2
-USUAL, WITHIN = 8, 120  # seconds until the machines answer
+MAX_MACHINES, DEFAULT_MACHINES = 9, 2
+USUAL_START_S, START_TIMEOUT_S = 8, 120
+VERSION_TIMEOUT_S = 20
 SUBSTITUTIONS = (
     "a machine is a privileged container: it shares this machine's kernel, processors, memory and clock",
     "nvidia-container-runtime-hook does nothing: `--gpus all` is taken, and gives no GPU",
@@ -45,228 +44,247 @@ SUBSTITUTIONS = (
 
 @dataclass(frozen=True)
 class Machine:
-    """One machine: its host name, its address on the lab's network, its Docker endpoint and its image store."""
+    """One machine of a lab."""
 
     name: str
+    """Its host name."""
     address: str
+    """Its address on the lab's network; empty if it does not run."""
     endpoint: str
+    """Its Docker endpoint, as in ssh://root@172.20.0.2; empty if it does not run."""
     store: str
+    """The image store of its Docker engine, one of STORES."""
 
 
 @dataclass(frozen=True)
-class Look:
-    """A machine as it is now: its container's state, and its engine's version, "" if it does not answer over ssh."""
+class MachineStatus:
+    """A machine and its state at one moment."""
 
     machine: Machine
     state: str
+    """The state of its container, as Docker names it."""
     engine: str
+    """The version of its Docker engine; empty if it does not answer over ssh."""
 
 
-def machines(root: Path) -> tuple[Machine, ...]:
-    """The machines of a checkout's lab; none if there is no whole one. Raises HostError without an engine."""
-    seen = labengine.machines(identity(root))
-    return tuple(map(_machine, seen)) if _whole(root, seen) else ()
+def running_machines(root: Path) -> tuple[Machine, ...]:
+    """Returns the machines of a checkout's lab; none unless all of them run. Raises HostError without an engine."""
+    containers = machines.find_containers(lab_id(root))
+    return tuple(map(_machine, containers)) if _is_whole(root, containers) else ()
 
 
 def environment(root: Path) -> dict[str, str]:
-    """What a child process needs in its environment to reach the machines; none of it is a secret.
+    """Returns the environment that a program needs to reach the machines; it holds no secret.
 
     Raises TandemError if there is no lab.
     """
-    path = folder_of_ssh(root)
-    if not path.is_dir():
+    folder = ssh_program_folder(root)
+    if not folder.is_dir():
         raise TandemError("no lab is up", hint="./doitw lab up")
-    return {"PATH": os.pathsep.join([str(path), os.environ.get("PATH", os.defpath)])}
+    return {"PATH": os.pathsep.join([str(folder), os.environ.get("PATH", os.defpath)])}
 
 
-def folder_of_ssh(root: Path) -> Path:
-    """Where the lab's own `ssh` lies, which is what has to come first on PATH."""
-    return labssh.folder(root).resolve() / labssh.BIN
+def ssh_program_folder(root: Path) -> Path:
+    """Returns the folder of the lab's own `ssh`, which must come first on PATH."""
+    return ssh.files_folder(root).resolve() / ssh.BIN
 
 
-def looks(root: Path) -> tuple[Look, ...]:
-    """Every machine of the lab that there is anything of, each asked over ssh at the same time."""
-    seen = labengine.machines(identity(root))
-    if not seen:
+def machine_statuses(root: Path) -> tuple[MachineStatus, ...]:
+    """Returns the status of every machine that has a container; asks all of them over ssh at the same time."""
+    containers = machines.find_containers(lab_id(root))
+    if not containers:
         return ()
-    with ThreadPoolExecutor(len(seen)) as pool:
-        return tuple(pool.map(lambda one: Look(_machine(one), one.state, _version(root, one)), seen))
+
+    def status(container: LabContainer) -> MachineStatus:
+        return MachineStatus(_machine(container), container.state, _engine_version(root, container))
+
+    with ThreadPoolExecutor(len(containers)) as pool:
+        return tuple(pool.map(status, containers))
 
 
 def up(root: Path, log: Log, *, store: str = "", count: int = 0, registry: str = "") -> tuple[Machine, ...]:
-    """Have a lab whose engines answer over ssh; one that stands as it is asked for is left alone, any other replaced.
+    """Brings a lab up, and waits until its engines answer over ssh.
 
-    `store` is one of STORES, `count` the number of machines; if not given they are as they are, or containerd and 2.
-    `registry` (host:port, as this machine sees it) is by default that of pipeline.yaml. Whatever ends it early, nothing
-    half-started stays. While somebody else uses the lab it waits. Raises HostError without engine or ssh, TandemError.
+    A lab that is up as it is asked for stays; any other is replaced. `store` is one of STORES, `count` the number of
+    machines; the defaults are those of the lab that is up, or else containerd and 2. `registry` (host:port, as this
+    machine sees it) is that of pipeline.yaml by default. A start that fails or is interrupted leaves nothing behind.
+    Waits while another process uses the lab. Raises HostError without an engine or ssh, ConfigError, TandemError.
     """
-    _check(store, count)
-    with _alone(root, log):
-        return _up(root, log, store, count, registry)
+    _check_arguments(store, count)
+    with _lock(root, log):
+        return _bring_up(root, log, store, count, registry)
 
 
 def down(root: Path) -> list[str]:
-    """Remove all of a checkout's lab, whole or not; returns what was removed. The machines' image stays.
+    """Removes all of a checkout's lab but the image of its machines; returns what was removed.
 
-    Raises BusyError while somebody makes or uses it.
+    Raises BusyError while another process makes or uses the lab.
     """
-    with _alone(root):
-        return _clear(root)
+    with _lock(root):
+        return _remove(root)
 
 
 @contextmanager
-def standing(root: Path, store: str, log: Log, *, registry: str = "") -> Iterator[tuple[Machine, ...]]:
-    """A lab with that image store ("": any): the one that is up, or one that is taken down at the end.
+def lab_in_use(root: Path, store: str, log: Log, *, registry: str = "") -> Iterator[tuple[Machine, ...]]:
+    """Yields the machines of a lab with this image store ("": any), which no other process uses meanwhile.
 
-    In the block nobody else has the lab, and its `ssh` comes first on this process's own PATH too, so that the SDK
-    reaches the machines. Raises what up() raises, and TandemError if a lab with another store is up.
+    Takes the lab that is up; without one, brings one up and takes it down at the end. In the block the lab's `ssh`
+    comes first on this process's own PATH too, so that the SDK reaches the machines. Raises what up() raises, and
+    TandemError if a lab with another store is up.
     """
-    with _alone(root, log):
-        there = machines(root)
-        if there and store and there[0].store != store:
+    with _lock(root, log):
+        present = running_machines(root)
+        if present and store and present[0].store != store:
             raise TandemError(
-                f"a lab with the image store {there[0].store} is up, and {store} is wanted", hint="./doitw lab down"
+                f"a lab with the image store {present[0].store} is up, and {store} is wanted", hint="./doitw lab down"
             )
-        before = os.environ.get("PATH")
+        path = os.environ.get("PATH")
         try:
-            found = _up(root, log, store, 0, registry)
+            ready = _bring_up(root, log, store, 0, registry)
             os.environ.update(environment(root))
-            yield found
+            yield ready
         finally:
-            if before is None:
+            if path is None:
                 os.environ.pop("PATH", None)
             else:
-                os.environ["PATH"] = before
-            if not there:
+                os.environ["PATH"] = path
+            if not present:
                 with uninterrupted():
-                    _clear(root)
+                    _remove(root)
 
 
-def identity(root: Path) -> str:
-    """What tells the lab of this checkout from another's in the same engine."""
+def lab_id(root: Path) -> str:
+    """Returns what tells the lab of this checkout from another's in the same engine."""
     return hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:6]
 
 
-def _check(store: str, count: int) -> None:
+def _check_arguments(store: str, count: int) -> None:
     if store and store not in STORES:
         raise ConfigError(f"--store {store}: there is no such image store", hint=" or ".join(STORES))
-    if not 0 <= count <= MOST:
-        raise ConfigError(f"--machines {count}: a lab has 1 to {MOST} machines")
+    if not 0 <= count <= MAX_MACHINES:
+        raise ConfigError(f"--machines {count}: a lab has 1 to {MAX_MACHINES} machines")
 
 
-def _machine(seen: Seen) -> Machine:
-    return Machine(seen.name, seen.address, f"ssh://root@{seen.address}" if seen.address else "", seen.store)
+def _machine(container: LabContainer) -> Machine:
+    endpoint = f"ssh://root@{container.address}" if container.address else ""
+    return Machine(container.name, container.address, endpoint, container.store)
 
 
-def _up(root: Path, log: Log, store: str, count: int, registry: str) -> tuple[Machine, ...]:
-    """What up() does once nobody else has the lab."""
-    ssh = labssh.check(labssh.folder(root).resolve())
+def _bring_up(root: Path, log: Log, store: str, count: int, registry: str) -> tuple[Machine, ...]:
+    """Does what up() promises; the caller has the lock."""
+    program = ssh.find_programs(ssh.files_folder(root).resolve())
     registry = registry or loader.load_config(root).pipeline.registry.address
-    seen = labengine.machines(identity(root))
-    plan = _planned(root, seen, store, count)
-    if _whole(root, seen) and _as_planned(plan, seen):
-        return _answering(root, ssh, registry, log)
-    if seen:
-        log.line("the lab that there is is not the one asked for, or not whole: it is replaced")
-    _clear(root)
+    containers = machines.find_containers(lab_id(root))
+    plan = _plan(root, containers, store, count)
+    if _is_whole(root, containers) and _is_as_planned(plan, containers):
+        return _connect(root, program, registry, log)
+    if containers:
+        log.line("the present lab is not as asked for, or not whole: it is replaced")
+    _remove(root)
     try:
         _start(root, plan, log)
-        return _answering(root, ssh, registry, log)
+        return _connect(root, program, registry, log)
     except BaseException:
         log.line("the lab is taken down again")
         with uninterrupted():
-            _clear(root)
+            _remove(root)
         raise
 
 
-def _planned(root: Path, seen: Sequence[Seen], store: str, count: int) -> Plan:
-    stores = {one.store for one in seen}
-    kept = stores.pop() if len(stores) == 1 else STORES[0]
-    return Plan(store=store or kept, image=machine_image.tag(LAB.read(root)), count=count or _size(seen) or USUAL_COUNT)
+def _plan(root: Path, containers: Sequence[LabContainer], store: str, count: int) -> LabPlan:
+    stores = {container.store for container in containers}
+    present_store = stores.pop() if len(stores) == 1 else STORES[0]
+    return LabPlan(
+        store=store or present_store,
+        image=machine_image.image_name(LAB.read(root)),
+        count=count or _planned_size(containers) or DEFAULT_MACHINES,
+    )
 
 
-def _size(seen: Sequence[Seen]) -> int:
-    """Of how many machines their lab is made, however many are left."""
-    return max((int(one.labels.get(labengine.COUNT, "0")) for one in seen), default=0)
+def _planned_size(containers: Sequence[LabContainer]) -> int:
+    """Returns how many machines the lab of these containers was made of, however many are left."""
+    return max((int(container.labels.get(machines.COUNT, "0")) for container in containers), default=0)
 
 
-def _whole(root: Path, seen: Sequence[Seen]) -> bool:
-    """Whether all machines of a lab run, and let this checkout's key in."""
-    key = labssh.public_key(labssh.folder(root))
-    running = all(one.state == "running" and one.address for one in seen)
-    return len(seen) == _size(seen) > 0 and running and {one.labels.get(labengine.KEY) for one in seen} == {key}
+def _is_whole(root: Path, containers: Sequence[LabContainer]) -> bool:
+    """Tells whether all machines of a lab run, and accept this checkout's key."""
+    key = ssh.public_key(ssh.files_folder(root))
+    running = all(container.state == "running" and container.address for container in containers)
+    keys = {container.labels.get(machines.KEY) for container in containers}
+    return len(containers) == _planned_size(containers) > 0 and running and keys == {key}
 
 
-def _as_planned(plan: Plan, seen: Sequence[Seen]) -> bool:
-    alike = all((one.store, one.labels.get(labengine.IMAGE)) == (plan.store, plan.image) for one in seen)
-    return alike and [one.name for one in seen] == plan.names
+def _is_as_planned(plan: LabPlan, containers: Sequence[LabContainer]) -> bool:
+    kinds = {(container.store, container.labels.get(machines.IMAGE)) for container in containers}
+    return kinds == {(plan.store, plan.image)} and [container.name for container in containers] == plan.names
 
 
-def _start(root: Path, plan: Plan, log: Log) -> None:
-    lab = identity(root)
+def _start(root: Path, plan: LabPlan, log: Log) -> None:
+    lab = lab_id(root)
     with tempfile.TemporaryDirectory(prefix="tandem-lab-") as folder, engine.failures("the lab"):
         scratch = Path(folder)
-        machine_image.make(LAB.read(root), scratch, log)
-        key = labssh.make_key(labssh.folder(root))
+        machine_image.make_image(LAB.read(root), scratch, log)
+        key = ssh.make_key(ssh.files_folder(root))
         with step(log, f"{plan.count} machine{'s' * (plan.count > 1)} with the image store {plan.store}"):
             client = engine.client()
-            labengine.network(client, lab)
+            machines.create_network(client, lab)
             for name in plan.names:
-                labengine.start(client, lab, name, plan, key, labssh.host_key(scratch))
+                machines.start_machine(client, lab, name, plan, key, ssh.make_host_key(scratch))
 
 
-def _answering(root: Path, ssh: str, registry: str, log: Log) -> tuple[Machine, ...]:
-    """Have ssh and registry lead where they should, and wait for every engine."""
-    lab = identity(root)
-    seen = labengine.machines(lab)
-    keys = {one.address: one.labels[labengine.HOST_KEY] for one in seen}
-    labssh.write(labssh.folder(root).resolve(), ssh, keys)
+def _connect(root: Path, program: str, registry: str, log: Log) -> tuple[Machine, ...]:
+    """Makes the machines reachable by ssh, and the registry from them; waits until every engine answers."""
+    lab = lab_id(root)
+    containers = machines.find_containers(lab)
+    host_keys = {container.address: container.labels[machines.HOST_KEY] for container in containers}
+    ssh.write_files(ssh.files_folder(root).resolve(), program, host_keys)
     with engine.failures("the lab"), step(log, "the engines answer over ssh"):
         client = engine.client()
-        labengine.relay(client, lab, seen[0].labels[labengine.IMAGE], registry, log)
-        for one in seen:
-            if not wait_until(partial(_answers, root, one), timeout_s=WITHIN, log=log, title=one.name, usual_s=USUAL):
-                said = labengine.last_words(client, lab, one.name)
-                raise TandemError(f"{one.name} does not answer over ssh; the last it said:\n{said}")
-    return tuple(map(_machine, seen))
+        machines.start_relay(client, lab, containers[0].labels[machines.IMAGE], registry, log)
+        for container in containers:
+            ready, name = partial(_is_ready, root, container), container.name
+            if not wait_until(ready, timeout_s=START_TIMEOUT_S, log=log, title=name, usual_s=USUAL_START_S):
+                output = machines.last_output(client, lab, name)
+                raise TandemError(f"{name} does not answer over ssh; its last output:\n{output}")
+    return tuple(map(_machine, containers))
 
 
-def _answers(root: Path, one: Seen) -> bool:
-    """Whether a machine's engine answers over ssh. Raises TandemError if the machine has ended."""
-    lab = identity(root)
-    if all(now.state != "running" for now in labengine.machines(lab) if now.name == one.name):
-        said = labengine.last_words(engine.client(), lab, one.name)
-        raise TandemError(f"{one.name} has ended; the last it said:\n{said}")
-    return _version(root, one) != ""
+def _is_ready(root: Path, container: LabContainer) -> bool:
+    """Tells whether a machine's engine answers over ssh. Raises TandemError if the machine has ended."""
+    lab, name = lab_id(root), container.name
+    if all(now.state != "running" for now in machines.find_containers(lab) if now.name == name):
+        output = machines.last_output(engine.client(), lab, name)
+        raise TandemError(f"{name} has ended; its last output:\n{output}")
+    return _engine_version(root, container) != ""
 
 
-def _version(root: Path, one: Seen) -> str:
-    """The version of a machine's engine; "" if it does not answer over ssh."""
-    endpoint = _machine(one).endpoint
-    if one.state != "running" or not endpoint:
+def _engine_version(root: Path, container: LabContainer) -> str:
+    """Returns the version of a machine's engine; empty if it does not answer over ssh."""
+    endpoint = _machine(container).endpoint
+    if container.state != "running" or not endpoint:
         return ""
     argv = ["docker", "--host", endpoint, "version", "--format", "{{.Server.Version}}"]
     try:
-        return procs.capture(argv, inherit=procs.DOCKER, env=environment(root), within=20).strip()
+        return procs.capture(argv, inherit=procs.DOCKER, env=environment(root), within=VERSION_TIMEOUT_S).strip()
     except Cancelled:
         raise
     except TandemError:
         return ""
 
 
-def _clear(root: Path) -> list[str]:
+def _remove(root: Path) -> list[str]:
     with engine.failures("the lab"):
-        removed = labengine.remove(engine.client(), identity(root))
-    there = labssh.folder(root)
-    if there.exists():
-        shutil.rmtree(there)
+        removed = machines.remove_lab(engine.client(), lab_id(root))
+    folder = ssh.files_folder(root)
+    if folder.exists():
+        shutil.rmtree(folder)
         removed.append("keys and configuration of ssh in artifacts/lab")
     return removed
 
 
 @contextmanager
-def _alone(root: Path, log: Log | None = None) -> Iterator[None]:
-    """One at a time makes, uses or removes the lab, in any process; the others wait, or without a log get BusyError."""
+def _lock(root: Path, log: Log | None = None) -> Iterator[None]:
+    """Lets one process at a time make, use or remove the lab; waits for it, or raises BusyError without a log."""
     path = root / "artifacts" / "lab.lock"
     with hold_lock(path, what="the lab of this checkout", log=log, state="in use", timeout_s=math.inf):
         yield

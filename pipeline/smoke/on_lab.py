@@ -9,8 +9,8 @@ from pipeline.core import procs
 from pipeline.core.errors import ConfigError
 from pipeline.core.log import Log, step
 from pipeline.lab import lab
-from pipeline.lab import machines as labengine
 from pipeline.lab.lab import Machine
+from pipeline.lab.machines import REGISTRY
 from pipeline.smoke import eras
 from pipeline.smoke.era_machines import ClusterMachine
 from pipeline.smoke.report import Smoked
@@ -34,11 +34,11 @@ def smoke_launcher(
     brings one up and takes it down again. Raises what check_eras() and lab.lab_in_use() raise, and ConfigError for a
     lab of one machine.
     """
-    with lab.standing(root, "", log, registry=address) as lab_machines:
+    with lab.lab_in_use(root, "", log, registry=address) as lab_machines:
         if len(lab_machines) < eras.NODES:
             raise ConfigError("the lab has one machine, and a cluster needs two", hint="./doitw lab up --machines 2")
         nodes = lab_machines[: eras.NODES]
-        reference = f"{labengine.REGISTRY}/{repository}@{digest}"
+        reference = f"{REGISTRY}/{repository}@{digest}"
         with step(log, f"both machines pull {reference}"):
             _pull(root, nodes, reference, log)
         machines = [

@@ -97,7 +97,7 @@ def ready(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ready]:
         patch.setattr(eras, "READY_TIMEOUT_S", {False: 400, True: 900})
         push.push(SmokedImage(digest, era_image.image().platform), registry, HERE, "1", log)
         engine.client().images.remove(f"{registry}/{HERE}:1")
-        with lab.standing(root, "containerd", log, registry=registry) as machines:
+        with lab.lab_in_use(root, "containerd", log, registry=registry) as machines:
             made = Ready(root, machines, registry, digest)
             made.pull(digest)
             yield made

@@ -47,7 +47,7 @@ def checkout(root: Path) -> Path:
 def left(root: Path) -> dict[str, list[str]]:
     """All that the engine holds of a checkout's lab, whatever its state."""
     client = engine.client()
-    label = f"tandem.lab={lab.identity(root)}"
+    label = f"tandem.lab={lab.lab_id(root)}"
     filters: dict[str, Any] = {"label": label}
     found: dict[str, list[Any]] = {
         "containers": stored.containers(client, label),
@@ -88,12 +88,12 @@ def standing(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     root, log = checkout(tmp_path_factory.mktemp("lab")), NullLog()
     path = os.environ["PATH"]
     with served(tmp_path_factory.mktemp("registry")) as (registry, _):
-        with lab.standing(root, request.param, log, registry=registry) as machines:
+        with lab.lab_in_use(root, request.param, log, registry=registry) as machines:
             found = Standing(root, registry, machines, request.param, log)
             publish(found)
             yield found
         assert left(root) == NOTHING
-        assert not labssh.folder(root).exists()
+        assert not labssh.files_folder(root).exists()
         assert os.environ["PATH"] == path
 
 
@@ -122,7 +122,7 @@ def test_every_machine_has_an_engine_of_its_own_with_the_store_asked_for(standin
 
 def test_a_look_says_of_every_machine_what_its_engine_is(standing: Standing) -> None:
     versions = [standing.docker(nth, "version", "--format", "{{.Server.Version}}").strip() for nth in (0, 1)]
-    seen = [(look.machine, look.state, look.engine) for look in lab.looks(standing.root)]
+    seen = [(look.machine, look.state, look.engine) for look in lab.machine_statuses(standing.root)]
     assert seen == [(machine, "running", version) for machine, version in zip(standing.machines, versions, strict=True)]
 
 
@@ -208,7 +208,7 @@ def configured(root: Path, registry: str, nodes: list[dict[str, str]]) -> None:
 
 
 def test_nobody_else_can_read_the_keys_and_the_person_s_own_ssh_is_as_it_was(standing: Standing) -> None:
-    folder = labssh.folder(standing.root)
+    folder = labssh.files_folder(standing.root)
     assert folder.stat().st_mode & 0o777 == 0o700
     assert (folder / labssh.KEY).stat().st_mode & 0o777 == 0o600
     # Without the lab's ssh no key fits.
@@ -216,7 +216,8 @@ def test_nobody_else_can_read_the_keys_and_the_person_s_own_ssh_is_as_it_was(sta
     options += ["-o", "UserKnownHostsFile=/dev/null"]
     with pytest.raises(procs.ProgramError, match="Permission denied"):
         procs.capture(
-            [labssh.check(folder), *options, f"root@{standing.machines[0].address}", "true"], inherit=procs.DOCKER
+            [labssh.find_programs(folder), *options, f"root@{standing.machines[0].address}", "true"],
+            inherit=procs.DOCKER,
         )
 
 
@@ -256,10 +257,10 @@ def ids(root: Path) -> list[str]:
 
 def test_up_leaves_a_lab_alone_that_is_up(root: Path) -> None:
     machines = lab.up(root, NullLog(), registry="127.0.0.1:1", count=1)
-    before, key = ids(root), labssh.public_key(labssh.folder(root))
+    before, key = ids(root), labssh.public_key(labssh.files_folder(root))
     again = lab.up(root, NullLog(), registry="127.0.0.1:1")
-    assert again == lab.machines(root) == machines
-    assert (ids(root), labssh.public_key(labssh.folder(root))) == (before, key)
+    assert again == lab.running_machines(root) == machines
+    assert (ids(root), labssh.public_key(labssh.files_folder(root))) == (before, key)
 
 
 def test_a_lab_that_is_up_stays_up_after_its_use_and_is_not_used_for_another_store(root: Path) -> None:
@@ -267,19 +268,19 @@ def test_a_lab_that_is_up_stays_up_after_its_use_and_is_not_used_for_another_sto
     before = ids(root)
     with (
         pytest.raises(TandemError, match="image store overlay2 is up"),
-        lab.standing(root, "containerd", NullLog(), registry="127.0.0.1:1"),
+        lab.lab_in_use(root, "containerd", NullLog(), registry="127.0.0.1:1"),
     ):
         pytest.fail("it was used")
-    with lab.standing(root, "", NullLog(), registry="127.0.0.1:1") as found:
+    with lab.lab_in_use(root, "", NullLog(), registry="127.0.0.1:1") as found:
         assert found == machines
     assert ids(root) == before
 
 
 def test_two_who_want_a_lab_at_once_each_get_a_whole_one(root: Path) -> None:
     def use(log: NullLog) -> list[str]:
-        with lab.standing(root, "", log, registry="127.0.0.1:1"):
+        with lab.lab_in_use(root, "", log, registry="127.0.0.1:1"):
             time.sleep(3)  # whoever is first would be done in the middle of the other's use
-            return [look.engine for look in lab.looks(root)]
+            return [look.engine for look in lab.machine_statuses(root)]
 
     logs = (NullLog(), NullLog())
     with ThreadPoolExecutor(2) as pool:
@@ -292,39 +293,39 @@ def test_two_who_want_a_lab_at_once_each_get_a_whole_one(root: Path) -> None:
 @pytest.mark.parametrize("name", ["100% mine", "a%d", "a #b'c"])
 def test_ssh_reads_a_checkout_s_path_as_it_is(tmp_path: Path, name: str) -> None:
     (there := tmp_path / name).mkdir()
-    labssh.write(there, labssh.check(there), {"172.20.0.2": "ssh-ed25519 AAAA"})
+    labssh.write_files(there, labssh.find_programs(there), {"172.20.0.2": "ssh-ed25519 AAAA"})
     said = procs.capture([str(there / labssh.BIN / "ssh"), "-G", "172.20.0.2"], inherit=procs.DOCKER).splitlines()
     paths = {line.split(" ", 1)[0]: line.split(" ", 1)[1] for line in said}
     # ssh shows what it has read, in which it takes %% for % when it uses it.
     assert paths["identityfile"].replace("%%", "%") == str(there / labssh.KEY)
-    assert paths["userknownhostsfile"].replace("%%", "%") == str(there / labssh.KNOWN)
+    assert paths["userknownhostsfile"].replace("%%", "%") == str(there / labssh.KNOWN_HOSTS)
 
 
 def test_an_interrupted_up_leaves_nothing(root: Path) -> None:
     assert ended_early(root, signal.SIGINT) != 0
     assert left(root) == NOTHING
-    assert not labssh.folder(root).exists()
+    assert not labssh.files_folder(root).exists()
 
 
 def test_what_a_killed_up_left_is_no_lab_and_the_next_up_replaces_it(root: Path) -> None:
     assert ended_early(root, signal.SIGKILL) == -signal.SIGKILL
     assert lab.down(root) != []
     ended_early(root, signal.SIGKILL)
-    key = labssh.public_key(labssh.folder(root))
+    key = labssh.public_key(labssh.files_folder(root))
     (machine,) = lab.up(root, NullLog(), registry="127.0.0.1:1", count=1)
     assert machine.name == "spark-1"
-    assert lab.machines(root) == (machine,)
-    assert key in ("", labssh.public_key(labssh.folder(root))) or lab.looks(root)[0].engine
+    assert lab.running_machines(root) == (machine,)
+    assert key in ("", labssh.public_key(labssh.files_folder(root))) or lab.machine_statuses(root)[0].engine
 
 
 def test_a_machine_ends_with_its_engine_and_the_lab_is_no_whole_one(root: Path) -> None:
     machines = lab.up(root, NullLog(), registry="127.0.0.1:1")
     procs.capture(["ssh", machines[1].address, "pkill dockerd"], inherit=procs.DOCKER, env=lab.environment(root))
-    container = engine.client().containers.get(labengine.called(lab.identity(root), "spark-2"))
+    container = engine.client().containers.get(labengine.engine_name(lab.lab_id(root), "spark-2"))
     assert container.wait(timeout=120)["StatusCode"] == 1
     # The engine's list of containers comes a moment later.
-    assert wait_until(lambda: lab.machines(root) == (), timeout_s=60, interval_s=0.2)
-    assert [look.engine != "" for look in lab.looks(root)] == [True, False]
+    assert wait_until(lambda: lab.running_machines(root) == (), timeout_s=60, interval_s=0.2)
+    assert [look.engine != "" for look in lab.machine_statuses(root)] == [True, False]
     assert len(lab.up(root, NullLog(), registry="127.0.0.1:1")) == 2
 
 
@@ -332,7 +333,7 @@ def test_down_says_what_it_removed_and_the_second_time_nothing(root: Path) -> No
     lab.up(root, NullLog(), registry="127.0.0.1:1", count=1)
     removed = lab.down(root)
     assert [said.split()[0] for said in removed] == ["container", "container", "volume", "network", "keys"]
-    assert (left(root), lab.down(root), lab.machines(root)) == (NOTHING, [], ())
-    assert not labssh.folder(root).exists()
+    assert (left(root), lab.down(root), lab.running_machines(root)) == (NOTHING, [], ())
+    assert not labssh.files_folder(root).exists()
     with pytest.raises(TandemError, match="no lab is up"):
         lab.environment(root)

@@ -16,7 +16,7 @@ from pipeline.foreign.combinations import ResolveAttempt
 from pipeline.foreign.comparison import Side
 from pipeline.foreign.facts import ImageFacts, InstalledDistribution, Interpreter
 from pipeline.host.engine import LABEL
-from pipeline.lab.lab import Look, Machine
+from pipeline.lab.lab import Machine, MachineStatus
 from tests.flow.looking_project import Looking
 from tests.flow.project import REPOSITORY, ended, wait_for
 
@@ -99,7 +99,7 @@ def test_what_ps_says_is_as_documented() -> None:
 
 def test_what_lab_says_is_as_documented() -> None:
     machine = Machine("spark-1", "172.20.0.2", "ssh://root@172.20.0.2", "containerd")
-    for looks, path in (((Look(machine, "running", "26.1.5"),), "/c/artifacts/lab/bin"), ((), "")):
+    for looks, path in (((MachineStatus(machine, "running", "26.1.5"),), "/c/artifacts/lab/bin"), ((), "")):
         assert problems(lab.as_json(looks, path), json.loads(BLOCKS["lab"]), "lab") == []
 
 

@@ -18,7 +18,7 @@ from pipeline.core import procs
 from pipeline.core.errors import BusyError, Cancelled, ConfigError, HostError, TandemError
 from pipeline.core.log import NullLog
 from pipeline.lab import lab, machine_image, machines, ssh
-from pipeline.lab.lab import Look, Machine
+from pipeline.lab.lab import Machine, MachineStatus
 from pipeline.lock import apt
 from pipeline.lock.debs import Deb
 from pipeline.lock.service_packages import LAB, REGISTRY, ServicePackages
@@ -31,7 +31,7 @@ MACHINES = (
 
 
 def test_ssh_takes_the_lab_s_files_for_its_machines_and_the_person_s_own_for_all_others(tmp_path: Path) -> None:
-    text = ssh.config(tmp_path / "a b", {"172.20.0.2": "k1", "172.20.0.3": "k2"})
+    text = ssh.ssh_config(tmp_path / "a b", {"172.20.0.2": "k1", "172.20.0.3": "k2"})
     ours, others = text.split("Host * ")
     assert ours.startswith("Host 172.20.0.2 172.20.0.3\n")
     assert f'IdentityFile "{tmp_path}/a b/id_ed25519"' in ours
@@ -45,7 +45,7 @@ def test_ssh_takes_the_lab_s_files_for_its_machines_and_the_person_s_own_for_all
 
 
 def test_the_files_of_ssh_are_the_owner_s_alone(tmp_path: Path) -> None:
-    ssh.write(tmp_path, "/usr/bin/ssh", {"172.20.0.2": "ssh-ed25519 AAAA"})
+    ssh.write_files(tmp_path, "/usr/bin/ssh", {"172.20.0.2": "ssh-ed25519 AAAA"})
     assert (tmp_path / "known_hosts").read_text() == "172.20.0.2 ssh-ed25519 AAAA\n"
     script = tmp_path / "bin/ssh"
     assert script.read_text() == f'#!/bin/sh\nexec /usr/bin/ssh -F {tmp_path}/config "$@"\n'
@@ -54,7 +54,7 @@ def test_the_files_of_ssh_are_the_owner_s_alone(tmp_path: Path) -> None:
 
 
 def test_a_percent_sign_in_a_path_is_doubled_for_ssh(tmp_path: Path) -> None:
-    text = ssh.config(tmp_path / "100%d", {"172.20.0.2": "k1"})
+    text = ssh.ssh_config(tmp_path / "100%d", {"172.20.0.2": "k1"})
     assert f'IdentityFile "{tmp_path}/100%%d/id_ed25519"' in text
     assert f'UserKnownHostsFile "{tmp_path}/100%%d/known_hosts"' in text
 
@@ -62,7 +62,7 @@ def test_a_percent_sign_in_a_path_is_doubled_for_ssh(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ['a"b', "a\\b", "a\nb", "a${HOME}b", "a:b"])
 def test_a_path_that_cannot_be_told_to_ssh_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(HostError, match="in its name") as caught:
-        ssh.check(tmp_path / name)
+        ssh.find_programs(tmp_path / name)
     assert "move the checkout" in caught.value.hint
 
 
@@ -78,13 +78,13 @@ def test_the_machine_s_own_ssh_is_found_behind_that_of_a_lab(tmp_path: Path, mon
     real = program(tmp_path / "real/ssh")
     program(tmp_path / "real/ssh-keygen")
     monkeypatch.setenv("PATH", f"{wrapper.parent}:{real.parent}")
-    assert ssh.check(tmp_path) == str(real)
+    assert ssh.find_programs(tmp_path) == str(real)
 
 
 def test_no_ssh_is_said_with_the_package_that_brings_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(HostError) as caught:
-        ssh.check(tmp_path)
+        ssh.find_programs(tmp_path)
     assert "openssh-client" in caught.value.hint
 
 
@@ -94,7 +94,7 @@ def test_no_ssh_is_said_with_the_package_that_brings_it(tmp_path: Path, monkeypa
 def test_an_engine_is_told_its_store_and_that_the_registry_has_no_tls(
     store: str, snapshotter: bool, driver: str
 ) -> None:
-    said = json.loads(machines.daemon(store))
+    said = json.loads(machines.daemon_json(store))
     assert said["features"] == {"containerd-snapshotter": snapshotter}
     assert said["storage-driver"] == driver
     assert said["insecure-registries"] == ["registry.lab:5000"]
@@ -102,25 +102,25 @@ def test_an_engine_is_told_its_store_and_that_the_registry_has_no_tls(
 
 def test_each_checkout_has_a_lab_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "a")
-    assert lab.identity(tmp_path / "a") != lab.identity(tmp_path / "b")
-    assert lab.identity(tmp_path / "a") == lab.identity(tmp_path / "link")
-    assert machines.called("abc", "spark-1") == "tandem-lab-abc-spark-1"
+    assert lab.lab_id(tmp_path / "a") != lab.lab_id(tmp_path / "b")
+    assert lab.lab_id(tmp_path / "a") == lab.lab_id(tmp_path / "link")
+    assert machines.engine_name("abc", "spark-1") == "tandem-lab-abc-spark-1"
 
 
 def test_the_image_s_name_follows_from_the_packages_and_from_what_is_laid_over_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     locked = LAB.read(ROOT)
-    name = machine_image.tag(locked)
+    name = machine_image.image_name(locked)
     assert re.fullmatch(r"tandem/lab:[0-9a-f]{12}", name)
-    assert machine_image.tag(locked[::-1]) == name
-    assert machine_image.tag(locked[1:]) != name
+    assert machine_image.image_name(locked[::-1]) == name
+    assert machine_image.image_name(locked[1:]) != name
     for file, _ in machine_image.FILES.values():
         (tmp_path / file).write_bytes((machine_image.PROBES / file).read_bytes())
     monkeypatch.setattr(machine_image, "PROBES", tmp_path)
-    assert machine_image.tag(locked) == name
+    assert machine_image.image_name(locked) == name
     (tmp_path / "start").write_text("exec sleep infinity\n")
-    assert machine_image.tag(locked) != name
+    assert machine_image.image_name(locked) != name
 
 
 @pytest.mark.parametrize("wanted", [LAB, REGISTRY])
@@ -180,8 +180,8 @@ def test_no_lab_has_no_environment(tmp_path: Path) -> None:
 
 def test_the_lab_s_ssh_comes_first_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/usr/bin")
-    ssh.folder(tmp_path).mkdir(parents=True)
-    ssh.write(ssh.folder(tmp_path), "/usr/bin/ssh", {"172.20.0.2": "k"})
+    ssh.files_folder(tmp_path).mkdir(parents=True)
+    ssh.write_files(ssh.files_folder(tmp_path), "/usr/bin/ssh", {"172.20.0.2": "k"})
     assert lab.environment(tmp_path) == {"PATH": f"{tmp_path}/artifacts/lab/bin:/usr/bin"}
 
 
@@ -190,9 +190,9 @@ class Stub:
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, there: bool = False) -> None:
         self.there, self.done = there, list[str]()
-        monkeypatch.setattr(lab, "machines", lambda _: MACHINES if self.there else ())
-        monkeypatch.setattr(lab, "_up", lambda *_: self.note("up", True))
-        monkeypatch.setattr(lab, "_clear", lambda _: self.note("down", False))
+        monkeypatch.setattr(lab, "running_machines", lambda _: MACHINES if self.there else ())
+        monkeypatch.setattr(lab, "_bring_up", lambda *_: self.note("up", True))
+        monkeypatch.setattr(lab, "_remove", lambda _: self.note("down", False))
         monkeypatch.setattr(lab, "environment", lambda _: {"PATH": f"/lab:{os.environ['PATH']}"})
         monkeypatch.setenv("PATH", "/usr/bin")
         self.root = root
@@ -205,7 +205,7 @@ class Stub:
 
     def use(self, log: NullLog, other: NullLog | None = None) -> None:
         """Use it for a while, and who comes first until the other has something to say."""
-        with lab.standing(self.root, "", log):
+        with lab.lab_in_use(self.root, "", log):
             for _ in range(2):
                 self.done.append(f"{os.environ['PATH']} {self.there}")
                 time.sleep(0.1)
@@ -239,7 +239,7 @@ def test_a_lab_is_not_taken_down_under_its_user_and_an_interrupted_wait_ends(
 ) -> None:
     stub = Stub(tmp_path, monkeypatch)
     try:
-        with lab.standing(tmp_path, "", NullLog()), ThreadPoolExecutor(1) as pool:
+        with lab.lab_in_use(tmp_path, "", NullLog()), ThreadPoolExecutor(1) as pool:
             with pytest.raises(BusyError, match=f"in use by process {os.getpid()}"):
                 lab.down(tmp_path)
             waits = pool.submit(lab.up, tmp_path, NullLog())
@@ -268,7 +268,7 @@ def test_a_lab_that_cannot_be_reached_is_taken_down_all_the_same(
 
 
 def test_ps_shows_a_row_a_machine() -> None:
-    looks = (Look(MACHINES[0], "running", "26.1.5"), Look(MACHINES[1], "exited", ""))
+    looks = (MachineStatus(MACHINES[0], "running", "26.1.5"), MachineStatus(MACHINES[1], "exited", ""))
     answer = command.as_json(looks, "/c/artifacts/lab/bin")
     assert answer == {
         "schema": 1,
