@@ -30,12 +30,12 @@ _SCALARS = (int, float, dt.date)
 
 
 def explain_violations(value: Any, model: type[Any]) -> Iterator[Violation]:
-    """Yield each way in which `value` (plain YAML data) does not fit a msgspec model."""
+    """Yields each way in which `value` (plain YAML data) does not fit a msgspec model."""
     yield from _violations(value, shapes.type_info(model), (), {})
 
 
 def _violations(value: Any, shape: Any, key: Key, extra: Mapping[str, Any]) -> Iterator[Violation]:
-    """Yield the violations at `key`. `extra` is the model's own data about the value: `words` say what fits."""
+    """Yields the violations at `key`. `extra` is the model's own data about the value: `words` say what fits."""
     if isinstance(shape, shapes.Metadata):
         yield from _violations(value, shape.type, key, shape.extra or {})
         return
@@ -62,7 +62,7 @@ def _violations(value: Any, shape: Any, key: Key, extra: Mapping[str, Any]) -> I
 
 
 def _shown(value: Any) -> str:
-    """Return a value as YAML writes it, shortened."""
+    """Returns a value as YAML writes it, shortened."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, dict | list):

@@ -34,7 +34,7 @@ SCHEMA_COMMENT = "# yaml-language-server: $schema=../../schemas/image.json\n"
 def render_image_yaml(
     platform: str, image: str, requirements: Sequence[str], combine: Mapping[str, str], smoke: SmokeAdvice
 ) -> str:
-    """Return the text of a new image.yaml."""
+    """Returns the text of a new image.yaml."""
     images = "".join(f"  {key}: {name}\n" for key, name in combine.items())
     parts = [
         SCHEMA_COMMENT,
@@ -47,7 +47,7 @@ def render_image_yaml(
 
 
 def render_keys(image: str, requirements: Sequence[str], smoke: SmokeAdvice) -> Iterator[tuple[str, str]]:
-    """Yield the keys that advice adds, each with its text, which begins with an empty line."""
+    """Yields the keys that advice adds, each with its text, which begins with an empty line."""
     yield "base", f"\nbase:\n  image: {image}\n"
     yield "python", f"\npython:\n  requirements: {json.dumps(list(requirements))}\n"
     lines = [
@@ -60,7 +60,7 @@ def render_keys(image: str, requirements: Sequence[str], smoke: SmokeAdvice) -> 
 
 
 def apply_advice(text: str, file: str, image: str, requirements: Sequence[str], smoke: SmokeAdvice) -> str:
-    """Return an image.yaml with `base.image` set; python, smoke and smoke.without are added where they are missing.
+    """Returns an image.yaml with `base.image` set; python, smoke and smoke.without are added where they are missing.
 
     `file` is its name for messages. Raises ConfigError if it is written in a way that cannot be added to line by line.
     """
@@ -85,7 +85,7 @@ def apply_advice(text: str, file: str, image: str, requirements: Sequence[str], 
 
 
 def _without_line(existing: yaml.Node, smoke: SmokeAdvice) -> tuple[int, str] | None:
-    """Return where smoke.without goes into an existing `smoke`, and its line; None if nothing goes there."""
+    """Returns where smoke.without goes into an existing `smoke`, and its line; None if nothing goes there."""
     lacks = isinstance(existing, yaml.MappingNode) and not existing.flow_style and bool(smoke.get("without"))
     if not lacks or any(key.value == "without" for key, _ in existing.value):
         return None
@@ -95,7 +95,7 @@ def _without_line(existing: yaml.Node, smoke: SmokeAdvice) -> tuple[int, str] | 
 
 
 def check_rest_unchanged(before: str, after: str, file: str, image: str) -> None:
-    """Raise ConfigError unless the new text means all that the old one did, and base.image."""
+    """Raises ConfigError unless the new text means all that the old one did, and base.image."""
     try:
         old, new = yaml.safe_load(before), yaml.safe_load(after)
     except yaml.YAMLError as error:
@@ -119,7 +119,7 @@ def _edit_by_hand_error(file: str, image: str) -> ConfigError:
 
 
 def _end_of_value(text: str, key: yaml.Node, value: yaml.Node) -> int:
-    """Return where the last line of a key's value ends. Comments behind it belong to the next key."""
+    """Returns where the last line of a key's value ends. Comments behind it belong to the next key."""
     last = max(key.end_mark.index, *(leaf.end_mark.index for leaf in _leaf_nodes(value)))
     line = text.find("\n", last)
     return len(text) if line < 0 else line + 1

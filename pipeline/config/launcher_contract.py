@@ -72,13 +72,13 @@ POINTS = {
 
 
 def is_node_specific(variable: str) -> bool:
-    """Return whether a variable differs from node to node, so that no image may have it in ENV."""
+    """Returns whether a variable differs from node to node, so that no image may have it in ENV."""
     named = (*ADDRESS_VARIABLES, *INTERFACE_VARIABLES, RDMA_VARIABLE)
     return variable in named or RAY_NODE_VARIABLE.fullmatch(variable) is not None
 
 
 def by_point(failures: Iterable[PointFailure]) -> dict[str, list[str]]:
-    """Return every point, by its number as text, with the reasons why it is not satisfied."""
+    """Returns every point, by its number as text, with the reasons why it is not satisfied."""
     reasons: dict[str, list[str]] = {str(number): [] for number in POINTS}
     for number, reason in failures:
         reasons[str(number)].append(reason)

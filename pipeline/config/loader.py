@@ -38,7 +38,7 @@ class FileCache(Protocol):
     """Remembers a text that follows from a file's content, as graph.stat_cache.StatCache does."""
 
     def fact(self, kind: str, path: Path | str, find: Callable[[str], str]) -> str:
-        """Return the text of that kind for a file; `find` makes it if it is not known."""
+        """Returns the text of that kind for a file; `find` makes it if it is not known."""
         ...
 
     def forget(self, kind: str, path: Path | str) -> None:
@@ -56,7 +56,7 @@ class Config(Struct, frozen=True):
     """The images, by the name of their folder."""
 
     def cluster(self, name: str) -> Cluster:
-        """Return the cluster of that name. Raises ConfigError, with the nearest name, if there is none."""
+        """Returns the cluster of that name. Raises ConfigError, with the nearest name, if there is none."""
         if name in self.pipeline.clusters:
             return self.pipeline.clusters[name]
         raise ConfigError(
@@ -73,14 +73,14 @@ class YamlFile(Struct, frozen=True):
     value: Any
 
     def lines(self) -> Mapping[Key, int]:
-        """Return the line of each key. Only messages need it, since PyYAML takes long to import."""
+        """Returns the line of each key. Only messages need it, since PyYAML takes long to import."""
         from pipeline.config import yaml_source
 
         return yaml_source.parse(self.file, self.name)[1]
 
 
 def load_config(root: Path, cache: FileCache | None = None) -> Config:
-    """Read and check the whole configuration below `root`. Raises ConfigError.
+    """Reads and check the whole configuration below `root`. Raises ConfigError.
 
     A file that the cache knows is not parsed again. The cache is not as private as pipeline.local.yaml may be, so its
     value is never kept there.
@@ -102,7 +102,7 @@ def load_config(root: Path, cache: FileCache | None = None) -> Config:
 
 
 def read_yaml(file: Path, root: Path, cache: FileCache | None = None) -> YamlFile:
-    """Read one YAML file below `root`; it is parsed only if the cache does not know it.
+    """Reads one YAML file below `root`; it is parsed only if the cache does not know it.
 
     Raises ConfigError, also for a key that stands twice.
     """
@@ -122,7 +122,7 @@ def _parse(file: Path, name: str) -> Any:
 
 
 def _as_json(file: Path, name: str) -> str:
-    """Return a file's value as JSON; empty if JSON cannot hold it, as with dates."""
+    """Returns a file's value as JSON; empty if JSON cannot hold it, as with dates."""
     value = _parse(file, name)
     try:
         text = json.dumps(value)
@@ -139,19 +139,19 @@ def _unreadable_error(name: str, file: Path, error: OSError) -> ConfigError:
 
 
 def json_schemas() -> Mapping[str, str]:
-    """Return the JSON Schemas of image.yaml and pipeline.yaml, as text, by file name below schemas/."""
+    """Returns the JSON Schemas of image.yaml and pipeline.yaml, as text, by file name below schemas/."""
     schemas = {"image.json": _any_of(DebianImage, CombinedImage), "pipeline.json": msgspec.json.schema(Pipeline)}
     return {name: json.dumps(schema, indent=2, sort_keys=True) + "\n" for name, schema in schemas.items()}
 
 
 def _any_of(*shapes: type[Common]) -> Any:
-    """Return one JSON Schema for several models; a file must fit one of them."""
+    """Returns one JSON Schema for several models; a file must fit one of them."""
     references, definitions = msgspec.json.schema_components(shapes, ref_template="#/$defs/{name}")
     return {"anyOf": list(references), "$defs": definitions}
 
 
 def _load_images(root: Path, cache: FileCache | None) -> Iterator[tuple[str, Image]]:
-    """Read the image of every folder below dockerfiles/ that is not hidden; the image has the folder's name."""
+    """Reads the image of every folder below dockerfiles/ that is not hidden; the image has the folder's name."""
     for folder in _image_folders(root):
         where = f"{IMAGES_FOLDER}/{folder.name}"
         if not re.fullmatch(NAME, folder.name):
@@ -171,7 +171,7 @@ def _load_images(root: Path, cache: FileCache | None) -> Iterator[tuple[str, Ima
 
 
 def _image_folders(root: Path) -> list[Path]:
-    """Return the folders below dockerfiles/, sorted, links to folders included; none if it does not exist."""
+    """Returns the folders below dockerfiles/, sorted, links to folders included; none if it does not exist."""
     try:
         return sorted(
             path for path in (root / IMAGES_FOLDER).iterdir() if not path.name.startswith(".") and path.is_dir()
@@ -199,7 +199,7 @@ def _load_image(root: Path, folder: Path, cache: FileCache | None) -> Image:
 
 
 def _image_model(value: Any) -> type[DebianImage] | type[CombinedImage]:
-    """Return the model that fits the kind of image which a file describes."""
+    """Returns the model that fits the kind of image which a file describes."""
     base = value.get("base") if isinstance(value, dict) else None
     keys = [str(key) for key in base] if isinstance(base, dict) else []
     on_image = any(closest_name(key, ("image", *DEBIAN_KEYS)) == "image" for key in keys)

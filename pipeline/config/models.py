@@ -9,7 +9,7 @@ from msgspec import Meta, Struct, field
 
 
 def described_pattern(pattern: str, words: str) -> Meta:
-    """Return a pattern with a description of the text that fits it, for messages and editors."""
+    """Returns a pattern with a description of the text that fits it, for messages and editors."""
     return Meta(pattern=pattern, description=words, extra={"words": words})
 
 

@@ -45,7 +45,7 @@ DERIVED_ARGUMENTS = {
 
 
 def pipeline_violations(pipeline: Pipeline, images: Mapping[str, Image]) -> Iterator[Violation]:
-    """Yield what is wrong in a pipeline.yaml whose single values fit; `images` are by folder name."""
+    """Yields what is wrong in a pipeline.yaml whose single values fit; `images` are by folder name."""
     if pipeline.default not in pipeline.clusters:
         hint = suggestion(pipeline.default, pipeline.clusters)
         yield ("default",), f"no cluster is called {pipeline.default!r}", hint
@@ -64,7 +64,7 @@ def pipeline_violations(pipeline: Pipeline, images: Mapping[str, Image]) -> Iter
 
 
 def image_violations(image: Image, folder: Path) -> Iterator[Violation]:
-    """Yield what is wrong in an image.yaml whose single values fit; `folder` is the image's own."""
+    """Yields what is wrong in an image.yaml whose single values fit; `folder` is the image's own."""
     if image.python.cutoff is not None and not _is_date(image.python.cutoff):
         yield ("python", "cutoff"), f"{image.python.cutoff!r} is not a date", "year-month-day, as in 2026-01-31"
     if isinstance(image, CombinedImage) and image.base is None and image.combine is None:
@@ -89,7 +89,7 @@ def image_violations(image: Image, folder: Path) -> Iterator[Violation]:
 
 
 def mixed_base_violations(value: Mapping[str, Any]) -> Iterator[Violation]:
-    """Yield the keys of an image from Debian packages in the image.yaml of a combined one.
+    """Yields the keys of an image from Debian packages in the image.yaml of a combined one.
 
     `value` is plain YAML data.
     """
@@ -111,7 +111,7 @@ def mixed_base_violations(value: Mapping[str, Any]) -> Iterator[Violation]:
 
 
 def address_problem(address: str) -> tuple[str, str] | None:
-    """Return what is wrong with a registry's host:port, and a hint; None if nothing is.
+    """Returns what is wrong with a registry's host:port, and a hint; None if nothing is.
 
     The host may be a name, an IPv4 address, or an IPv6 address in brackets.
     """
@@ -129,7 +129,7 @@ def address_problem(address: str) -> tuple[str, str] | None:
 
 
 def endpoint_problem(endpoint: str) -> tuple[str, str] | None:
-    """Return what is wrong with a node's Docker endpoint, and a hint; None if nothing is."""
+    """Returns what is wrong with a node's Docker endpoint, and a hint; None if nothing is."""
     if endpoint == "local":
         return None
     examples = "local, ssh://me@spark-1, tcp://spark-1:2375 or unix:///run/docker.sock"
@@ -149,7 +149,7 @@ def endpoint_problem(endpoint: str) -> tuple[str, str] | None:
 
 
 def is_host(text: str) -> bool:
-    """Return whether a text is an IPv4 address or a host name."""
+    """Returns whether a text is an IPv4 address or a host name."""
     labels = text.split(".")
     if all(label.isdigit() for label in labels):
         return len(labels) == 4 and all(len(label) <= 3 and int(label) <= 255 for label in labels)
@@ -181,7 +181,7 @@ def _is_date(text: str) -> bool:
 
 
 def _alias_violations(image: Image) -> Iterator[Violation]:
-    """Yield aliases with the same name. Foo_bar and foo-bar are one distribution (PEP 503)."""
+    """Yields aliases with the same name. Foo_bar and foo-bar are one distribution (PEP 503)."""
     taken: dict[str, int] = {}
     for i, alias in enumerate(image.aliases):
         first = taken.setdefault(normalised_name(alias.name), i)
@@ -232,7 +232,7 @@ def _node_violations(cluster: str, node: Node) -> Iterator[Violation]:
 
 
 def _address_violations(cluster: Cluster) -> Iterator[Violation]:
-    """Yield nodes that cannot reach each other. Without addresses, all must be containers on one engine's network."""
+    """Yields nodes that cannot reach each other. Without addresses, all must be containers on one engine's network."""
     nodes = cluster.nodes
     lacking = [i for i, node in enumerate(nodes) if node.address is None]
     engines = sorted({node.endpoint for node in nodes})
@@ -245,7 +245,7 @@ def _address_violations(cluster: Cluster) -> Iterator[Violation]:
 
 
 def _container_violations(pipeline: Pipeline) -> Iterator[Violation]:
-    """Yield nodes of different clusters whose containers would have the same name on the same engine."""
+    """Yields nodes of different clusters whose containers would have the same name on the same engine."""
     taken: dict[tuple[str, str], str] = {}
     for name, cluster in pipeline.clusters.items():
         for i, node in enumerate(cluster.nodes):
@@ -270,7 +270,7 @@ def _argument_violations(args: Iterable[str]) -> Iterator[tuple[int, str, str]]:
 
 
 def _port_violations(pipeline: Pipeline) -> Iterator[Violation]:
-    """Yield services that would listen on the same port of this machine."""
+    """Yields services that would listen on the same port of this machine."""
     host, _, port = pipeline.registry.address.rpartition(":")
     taken: dict[int, str] = {}
     if host in ("localhost", "[::1]") or host.startswith("127."):

@@ -34,7 +34,7 @@ _Loader.add_implicit_resolver(_BOOL, re.compile("^(?:true|True|TRUE|false|False|
 
 
 def parse(file: Path, name: str) -> tuple[Any, Mapping[Key, int]]:
-    """Return a file's value and the line of each key; messages call the file `name`.
+    """Returns a file's value and the line of each key; messages call the file `name`.
 
     Raises OSError; ConfigError if it is not a regular file of valid YAML, or if a key stands twice.
     """
@@ -68,7 +68,7 @@ def parse(file: Path, name: str) -> tuple[Any, Mapping[Key, int]]:
 
 
 def _refuse_invalid_scalars(node: yaml.Node, name: str) -> None:
-    """Raise ConfigError for the first scalar whose text is not a value of its kind, such as the date 2026-02-30."""
+    """Raises ConfigError for the first scalar whose text is not a value of its kind, such as the date 2026-02-30."""
     if isinstance(node, yaml.ScalarNode):
         try:
             _Loader("").construct_object(node)
@@ -106,6 +106,6 @@ def _index_lines(node: yaml.Node, key: Key, lines: dict[Key, int], file: str) ->
 
 
 def _normalised_key(name: yaml.Node) -> str:
-    """Return a key as its value is spelled: 0x1 is 1, and ~ is None, like any other null."""
+    """Returns a key as its value is spelled: 0x1 is 1, and ~ is None, like any other null."""
     is_normalised = isinstance(name, yaml.ScalarNode) and name.tag in _NORMALISED_TAGS
     return str(yaml.load(name.value, Loader=_Loader) if is_normalised else name.value)

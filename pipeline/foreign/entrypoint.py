@@ -25,7 +25,7 @@ SETTING = re.compile(
 
 
 def entrypoint_script(entrypoint: Sequence[str]) -> str:
-    """Return the script or program, by path or name, that is all of ENTRYPOINT behind its wrappers; else ""."""
+    """Returns the script or program, by path or name, that is all of ENTRYPOINT behind its wrappers; else ""."""
     words = _without_wrappers(entrypoint)
     if len(words) == 2 and posixpath.basename(words[0]) in SHELLS:
         words = words[1:]
@@ -33,7 +33,7 @@ def entrypoint_script(entrypoint: Sequence[str]) -> str:
 
 
 def hands_over(entrypoint: Sequence[str], text: str = "") -> bool:
-    """Return whether ENTRYPOINT plainly runs the command that it is given, in WORKDIR and with its arguments unchanged.
+    """Returns whether ENTRYPOINT plainly runs the command that it is given, in WORKDIR with its arguments unchanged.
 
     `text` is the text of entrypoint_script(), if that is a script. It must end in the line `exec "$@"`, and before it
     have comments and settings only.
@@ -50,7 +50,7 @@ def hands_over(entrypoint: Sequence[str], text: str = "") -> bool:
 
 
 def _without_wrappers(entrypoint: Sequence[str]) -> list[str]:
-    """Return the words behind known wrappers. A wrapper with an option that is not known stays."""
+    """Returns the words behind known wrappers. A wrapper with an option that is not known stays."""
     words = [] if list(entrypoint) == [""] else list(entrypoint)
     while words and posixpath.basename(words[0]) in WRAPPERS:
         rest = words[1:]

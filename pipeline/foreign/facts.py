@@ -63,6 +63,8 @@ class ImageFacts(Fact, frozen=True, kw_only=True):
     user: str = ""
     workdir: str = ""
     env: dict[str, str] = field(default_factory=dict)
+    healthcheck: bool = False
+    """Whether it has a HEALTHCHECK, which would judge nodes by what the base served."""
     os: dict[str, str] = field(default_factory=dict)
     """The keys of os-release(5) that name the system."""
     glibc: int
@@ -99,5 +101,5 @@ class ImageFacts(Fact, frozen=True, kw_only=True):
     """The folder of the vLLM that Python imports, links resolved; empty if it is not there."""
 
     def version(self, name: str) -> str:
-        """Return the version of a distribution by its normalised name; empty if it is not installed."""
+        """Returns the version of a distribution by its normalised name; empty if it is not installed."""
         return next((installed.version for installed in self.distributions if installed.name == name), "")

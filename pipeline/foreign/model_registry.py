@@ -10,7 +10,7 @@ FULL_TABLE = "_VLLM_MODELS"
 
 
 def parse_architectures(source: str) -> dict[str, str]:
-    """Return "module:Class" by architecture, sorted, from the text of vllm/model_executor/models/registry.py.
+    """Returns "module:Class" by architecture, sorted, from the text of vllm/model_executor/models/registry.py.
 
     Entries of another shape than (module, class) are left out, and so is what plug-ins and the environment add at run
     time. Raises TandemError if the text is not Python or has no such list.
@@ -34,7 +34,7 @@ def parse_architectures(source: str) -> dict[str, str]:
 
 
 def _follow_statement(statement: ast.stmt, tables: dict[str, dict[str, str]]) -> None:
-    """Follow a statement of the module if it assigns a dictionary to a name, or adds to one."""
+    """Follows a statement of the module if it assigns a dictionary to a name, or adds to one."""
     match statement:
         case ast.Assign(targets=targets, value=value):
             for target in targets:
@@ -62,7 +62,7 @@ def _assign(target: ast.expr, value: ast.expr, tables: dict[str, dict[str, str]]
 
 
 def _evaluate_table(value: ast.expr, tables: dict[str, dict[str, str]]) -> dict[str, str] | None:
-    """Return a dictionary of architectures, with those that it merges; None if the expression is not one."""
+    """Returns a dictionary of architectures, with those that it merges; None if the expression is not one."""
     match value:
         case ast.Name(id=name):
             return dict(tables[name]) if name in tables else None

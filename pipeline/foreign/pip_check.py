@@ -36,7 +36,7 @@ class ActiveRequirement:
 def find_conflicts(
     distributions: Sequence[InstalledDistribution], *, python: str, platform: str, asked: Iterable[str] = ()
 ) -> tuple[str, ...]:
-    """Return a line for every requirement that is missing or met by a wrong version, sorted.
+    """Returns a line for every requirement that is missing or met by a wrong version, sorted.
 
     `python` is the target's version ("3.12" or "3.12.3"), `platform` Docker's name for it ("linux/arm64"). A
     requirement for an extra applies if another one, or one of `asked` (requirements from outside), asks for that extra;
@@ -58,7 +58,7 @@ def find_conflicts(
 def active_requirements(
     distributions: Sequence[InstalledDistribution], *, python: str, platform: str, asked: Iterable[str] = ()
 ) -> Iterator[ActiveRequirement]:
-    """Yield every requirement that applies to the target; the parameters are those of find_conflicts()."""
+    """Yields every requirement that applies to the target; the parameters are those of find_conflicts()."""
     env = marker_environment(python, platforms.machine_of(platform))
     installed = by_name(distributions)
     requirements = {
@@ -79,7 +79,7 @@ def active_requirements(
 
 
 def by_name(distributions: Iterable[InstalledDistribution]) -> dict[str, InstalledDistribution]:
-    """Return distributions by name; of two of one name the first counts, as it does for the interpreter."""
+    """Returns distributions by name; of two of one name the first counts, as it does for the interpreter."""
     first: dict[str, InstalledDistribution] = {}
     for distribution in distributions:
         first.setdefault(distribution.name, distribution)
@@ -87,13 +87,13 @@ def by_name(distributions: Iterable[InstalledDistribution]) -> dict[str, Install
 
 
 def new_conflicts(before: Iterable[str], after: Iterable[str]) -> tuple[str, ...]:
-    """Return the conflicts of `after` that `before` does not have."""
+    """Returns the conflicts of `after` that `before` does not have."""
     known = set(before)
     return tuple(line for line in after if line not in known)
 
 
 def marker_environment(python: str, machine: str) -> dict[str, str]:
-    """Return the environment for markers (PEP 508): CPython on Linux, on a machine such as "aarch64"."""
+    """Returns the environment for markers (PEP 508): CPython on Linux, on a machine such as "aarch64"."""
     full = python if python.count(".") > 1 else f"{python}.0"
     return {
         "implementation_name": "cpython",
@@ -111,7 +111,7 @@ def marker_environment(python: str, machine: str) -> dict[str, str]:
 
 
 def applies(requirement: "Requirement", extra: str, env: Mapping[str, str]) -> bool:
-    """Return whether a requirement applies to the target for an extra ("" for none).
+    """Returns whether a requirement applies to the target for an extra ("" for none).
 
     A requirement with an invalid marker does not apply.
     """
@@ -124,7 +124,7 @@ def applies(requirement: "Requirement", extra: str, env: Mapping[str, str]) -> b
 
 
 def allows(requirement: "Requirement", version: str) -> bool:
-    """Return whether a requirement allows a version. Local versions and pre-releases are allowed like any other."""
+    """Returns whether a requirement allows a version. Local versions and pre-releases are allowed like any other."""
     from packaging.version import Version
 
     try:
@@ -135,7 +135,7 @@ def allows(requirement: "Requirement", version: str) -> bool:
 
 
 def parse_requirement(text: str) -> "Requirement | None":
-    """Return a requirement; None if it does not follow PEP 508."""
+    """Returns a requirement; None if it does not follow PEP 508."""
     from packaging.requirements import InvalidRequirement, Requirement
 
     try:
@@ -152,7 +152,7 @@ def _allows_as_text(operator: str, bound: str, version: str) -> bool:
 def _spread_extras(
     extras: dict[str, set[str]], requirements: Mapping[str, Sequence["Requirement"]], env: Mapping[str, str]
 ) -> None:
-    """Add the extras that requirements ask for, and those that these ask for in turn, until there are no more."""
+    """Adds the extras that requirements ask for, and those that these ask for in turn, until there are no more."""
     changed = True
     while changed:
         changed = False
@@ -167,7 +167,7 @@ def _spread_extras(
 
 
 def _active_extra(requirement: "Requirement", extras: Iterable[str], env: Mapping[str, str]) -> str | None:
-    """Return the extra that a requirement applies for ("" if it always does); None if it does not apply."""
+    """Returns the extra that a requirement applies for ("" if it always does); None if it does not apply."""
     return next((extra for extra in ("", *sorted(extras)) if applies(requirement, extra, env)), None)
 
 
@@ -179,5 +179,5 @@ def _conflicts_of(active: ActiveRequirement, installed: Mapping[str, InstalledDi
 
 
 def _order_specifiers(specifiers: str) -> str:
-    """Put lower bounds first, as people write them: packaging gives specifiers in the order of a set."""
+    """Puts lower bounds first, as people write them: packaging gives specifiers in the order of a set."""
     return ",".join(sorted(filter(None, specifiers.split(",")), key=lambda spec: (spec.startswith("<"), spec)))

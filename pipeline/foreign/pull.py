@@ -7,7 +7,7 @@ The engine asks the registry, with the credentials of Docker's own configuration
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, json
 from msgspec.structs import replace
@@ -21,6 +21,9 @@ from pipeline.foreign.inspection import ImageConfig
 from pipeline.host import docker_config, engine, registry_errors
 from pipeline.host.registry_errors import RegistryCause
 
+if TYPE_CHECKING:
+    from docker.errors import APIError
+
 CONTAINER_KIND = "reader"
 """The value of our label on the containers that are made here."""
 CHUNK_BYTES = 1 << 20
@@ -31,8 +34,12 @@ class ImageUnavailable(TandemError):
     """The registry does not give an image: it cannot be reached, does not have it, or wants a login."""
 
 
+class ImageMissing(TandemError):
+    """The engine does not have an image for a platform."""
+
+
 def resolve_digest(reference: str, platform: str, log: Log) -> str:
-    """Return the digest (sha256:…) of the manifest or index that NAME:TAG or NAME@digest has in its registry.
+    """Returns the digest (sha256:…) of the manifest or index that NAME:TAG or NAME@digest has in its registry.
 
     If the registry does not give it, this engine's own image of that name counts, and the log says so. Raises
     ImageUnavailable; TandemError if the image is not for the platform ("linux/arm64"), with those that it is for.
@@ -60,7 +67,7 @@ def resolve_digest(reference: str, platform: str, log: Log) -> str:
 
 
 def pull_image(reference: str, digest: str, platform: str, log: Log) -> None:
-    """Have the engine pull an image for a platform, unless it already has it.
+    """Has the engine pull an image for a platform, unless it already has it.
 
     Raises ImageUnavailable, TandemError, Cancelled.
     """
@@ -87,18 +94,23 @@ class ImageScan(Struct, frozen=True):
 
 
 def read_image(reference: str, digest: str, platform: str, log: Log) -> ImageScan:
-    """Return what an image in the engine holds, in one pass over the export of a container that never starts.
+    """Returns what an image in the engine holds, in one pass over the export of a container that never starts.
 
     Raises TandemError for an image that cannot be built on, Cancelled.
     """
     name = f"{repository_of(reference)}@{digest}"
-    with step(log, f"reading {name}"), created_container(name, platform) as (identity, config):
-        view = filesystem.read_tar(
-            export_files(identity), inspection.RULES, lambda done: log.progress("read", done, None, "B")
-        )
+    refuse_onbuild(name)
+    with step(log, f"reading {name}"):
+        config = _image_config(name, platform)
+        # The engine would create WORKDIR in the container if no layer has it.
+        with created_container(name, platform, working_dir="/") as (identity, _):
+            view = filesystem.read_tar(
+                export_files(identity), inspection.RULES, lambda done: log.progress("read", done, None, "B")
+            )
+            layers = _diff_ids(name, platform, identity)
         log.line(f"{len(view.nodes)} paths")
         try:
-            facts = replace(inspection.inspect_image(view, config, digest, platform), layers=_diff_ids(identity))
+            facts = replace(inspection.inspect_image(view, config, digest, platform), layers=layers)
             json.encode(facts)
         except TandemError as error:
             raise TandemError(f"{reference}: {error}", hint=error.hint) from error
@@ -108,29 +120,34 @@ def read_image(reference: str, digest: str, platform: str, log: Log) -> ImageSca
         return ImageScan(facts, tuple(sorted(path.encode("utf-8", "surrogateescape") for path in paths)))
 
 
-def _diff_ids(identity: str) -> tuple[str, ...]:
-    """Return the diff_ids of the image of a container that never started.
+def _diff_ids(name: str, platform: str, identity: str) -> tuple[str, ...]:
+    """Returns the diff_ids of an image; `identity` is a container of it that never started.
 
-    Of an index, the engine describes only the image for its own machine. An image committed from the container has
-    exactly the layers of the container's platform, since nothing was changed (seen with Docker 26.1).
+    Of an index, the engine describes only the image for its own machine. For another platform, an image committed from
+    the container has exactly the layers of the container's platform, since nothing was changed (seen with Docker 26.1,
+    which commits no image of Docker's manifest type with zstd layers). Raises TandemError.
     """
+    described = engine.find_image("local", name) or {}
+    if f"{described.get('Os')}/{described.get('Architecture')}" == _without_variant(platform):
+        return tuple(described["RootFS"]["Layers"])
     client = engine.client()
-    committed = client.api.commit(identity)["Id"]
-    try:
-        layers: list[str] = engine.find_image("local", committed)["RootFS"]["Layers"]
-    finally:
-        client.images.remove(committed, force=True)
-    return tuple(layers)
+    with _engine_errors(f"reading the layers of {name} for {platform}"):
+        committed = client.api.commit(identity)["Id"]
+        try:
+            described = engine.find_image("local", committed) or {}
+        finally:
+            client.images.remove(committed, force=True)
+    return tuple(described["RootFS"]["Layers"])
 
 
 def repository_of(reference: str) -> str:
-    """Return an image's name without tag and digest."""
+    """Returns an image's name without tag and digest."""
     head, slash, last = reference.partition("@")[0].rpartition("/")
     return f"{head}{slash}{last.partition(':')[0]}"
 
 
 def _ask_registry(reference: str) -> Mapping[str, Any]:
-    """Return the registry's description of an image, through the engine (GET /distribution/{name}/json)."""
+    """Returns the registry's description of an image, through the engine (GET /distribution/{name}/json)."""
     api = engine.client(within=REGISTRY_TIMEOUT_S).api
     with _engine_errors("asking a registry", reference), docker_config.config_errors():
         answer: Mapping[str, Any] = api.inspect_distribution(reference)  # type: ignore[no-untyped-call]
@@ -138,7 +155,7 @@ def _ask_registry(reference: str) -> Mapping[str, Any]:
 
 
 def registry_error(reference: str, message: str, status: int = 0) -> ImageUnavailable:
-    """Return the failure that an engine's message about a registry tells of; `status` is that of its own answer."""
+    """Returns the failure that an engine's message about a registry tells of; `status` is that of its own answer."""
     host, slash, _ = reference.partition("/")
     own = bool(slash and re.search(r"[.:]|^localhost$", host))
     hub, login = (host, f"`docker login {host}`") if own else ("Docker Hub", "`docker login`")
@@ -173,12 +190,12 @@ def _platform_error(reference: str, platform: str, offers: str) -> TandemError:
 
 
 def _without_variant(platform: str) -> str:
-    """Return os/architecture, without a variant."""
+    """Returns os/architecture, without a variant."""
     return "/".join(platform.split("/")[:2])
 
 
 def _local_digest(reference: str, platform: str) -> str:
-    """Return the digest of the engine's own image of a name; empty if there is none. Raises as resolve_digest()."""
+    """Returns the digest of the engine's own image of a name; empty if there is none. Raises as resolve_digest()."""
     described = engine.find_image("local", reference)
     if described is None:
         return ""
@@ -193,21 +210,32 @@ def _local_digest(reference: str, platform: str) -> str:
 
 
 def _is_held(name: str, platform: str) -> bool:
-    """Return whether the engine has an image for a platform; only making a container tells."""
+    """Returns whether the engine has an image for a platform; only making a container tells. Raises TandemError."""
     if engine.find_image("local", name) is None:
         return False
     try:
         with created_container(name, platform):
             return True
-    except TandemError:
+    except ImageMissing:
         return False
 
 
-@contextmanager
-def created_container(name: str, platform: str) -> Iterator[tuple[str, ImageConfig]]:
-    """Yield the id of a container that never starts, and the image's configuration for the platform.
+def _container_error(name: str, platform: str, error: "APIError") -> TandemError:
+    """Returns the failure to report when no container of an image can be created."""
+    message = f"the engine cannot create a container of {name} for {platform}: {error.explanation}"
+    if error.status_code == 404:
+        return ImageMissing(message)
+    # containerd/containerd#9263
+    zstd = "its layers are zstd under Docker's manifest type, which this engine cannot unpack: use one with OCI's"
+    return TandemError(message, hint=zstd if "mismatched image rootfs" in str(error.explanation) else "")
 
-    The container is removed at the end. Raises TandemError if the engine does not have the image for the platform.
+
+@contextmanager
+def created_container(name: str, platform: str, **options: Any) -> Iterator[tuple[str, bool]]:
+    """Yields the id of a container that never starts, and whether the image has a command of its own.
+
+    `options` are those of the SDK's create_container(). The container is removed at the end. Raises ImageMissing if the
+    engine does not have the image for the platform, TandemError if it cannot use it.
     """
     from docker.errors import APIError
 
@@ -216,34 +244,54 @@ def created_container(name: str, platform: str) -> Iterator[tuple[str, ImageConf
     client = engine.client()
     containers.remove_abandoned(client, CONTAINER_KIND)
     api, labels = client.api, {engine.LABEL: CONTAINER_KIND, containers.OWNER_LABEL: owners.current_owner()}
-    options: dict[str, Any] = {"platform": platform, "labels": labels, "use_config_proxy": False}
+    options |= {"platform": platform, "labels": labels, "use_config_proxy": False}
     try:
-        identity, named = api.create_container(name, **options)["Id"], True
+        identity, has_command = api.create_container(name, **options)["Id"], True
     except APIError as error:
         if "no command specified" not in str(error.explanation).lower():
-            raise TandemError(
-                f"the engine cannot create a container of {name} for {platform}: {error.explanation}"
-            ) from error
-        identity, named = api.create_container(name, command=["none"], **options)["Id"], False
+            raise _container_error(name, platform, error) from error
+        identity, has_command = api.create_container(name, command=["none"], **options)["Id"], False
     try:
-        config = api.inspect_container(identity)["Config"]
-        pairs = [entry.partition("=") for entry in config.get("Env") or ()]
-        yield (
-            identity,
-            ImageConfig(
-                entrypoint=tuple(config.get("Entrypoint") or ()) if named else (),
-                cmd=tuple(config.get("Cmd") or ()) if named else (),
-                user=config.get("User") or "",
-                workdir=config.get("WorkingDir") or "",
-                env={key: value for key, _, value in pairs},
-            ),
-        )
+        yield identity, has_command
     finally:
         api.remove_container(identity, v=True, force=True)
 
 
+def _image_config(name: str, platform: str) -> ImageConfig:
+    """Returns an image's configuration. Raises TandemError if the engine does not have it for the platform."""
+    with created_container(name, platform) as (identity, has_command), _engine_errors(f"reading {name}"):
+        config = engine.client().api.inspect_container(identity)["Config"]
+    pairs = [entry.partition("=") for entry in config.get("Env") or ()]
+    return ImageConfig(
+        entrypoint=tuple(config.get("Entrypoint") or ()) if has_command else (),
+        cmd=tuple(config.get("Cmd") or ()) if has_command else (),
+        user=config.get("User") or "",
+        workdir=config.get("WorkingDir") or "",
+        env={key: value for key, _, value in pairs},
+        healthcheck=_has_healthcheck(config),
+    )
+
+
+def _has_healthcheck(config: Mapping[str, Any]) -> bool:
+    test = (config.get("Healthcheck") or {}).get("Test") or ["NONE"]
+    return bool(test[0] != "NONE")
+
+
+def refuse_onbuild(name: str) -> None:
+    """Raises TandemError if an image has ONBUILD instructions, which would run in every build on top of it.
+
+    Of an index, the engine tells those of the image for its own machine.
+    """
+    described = engine.find_image("local", name) or {}
+    if instructions := (described.get("Config") or {}).get("OnBuild"):
+        raise TandemError(
+            f"{name} has instructions for builds on top of it (ONBUILD {'; ONBUILD '.join(instructions)})",
+            hint="use the image without them, or flatten this one: docker export, then docker import --change",
+        )
+
+
 def export_files(identity: str) -> Iterator[bytes]:
-    """Yield the files of a container as a tar, in chunks. Raises TandemError, Cancelled."""
+    """Yields the files of a container as a tar, in chunks. Raises TandemError, Cancelled."""
     with _engine_errors("reading the image's files"):
         for chunk in engine.client().api.export(identity, CHUNK_BYTES):
             if procs.cancelled():
@@ -270,7 +318,7 @@ def _pull(name: str, platform: str, log: Log) -> None:
 
 @contextmanager
 def _engine_errors(work: str, reference: str = "") -> Iterator[None]:
-    """What the SDK raises, as ImageUnavailable where it tells of a registry (of `reference`), else as TandemError."""
+    """Turns what the SDK raises into TandemError; into ImageUnavailable for a registry's answer about `reference`."""
     from docker.errors import APIError
     from requests.exceptions import Timeout
 

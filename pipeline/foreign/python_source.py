@@ -8,7 +8,7 @@ MALFORMED = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
 
 
 def parse_module(source: str) -> ast.Module:
-    """Return the syntax tree of a module. Raises ValueError, with the reason, if the text cannot be parsed."""
+    """Returns the syntax tree of a module. Raises ValueError, with the reason, if the text cannot be parsed."""
     try:
         return ast.parse(source)
     except MALFORMED as error:
@@ -16,7 +16,7 @@ def parse_module(source: str) -> ast.Module:
 
 
 def evaluate_literal(expression: ast.expr) -> Any:
-    """Return the value of a literal: text, numbers, and collections of them; None for any other expression."""
+    """Returns the value of a literal: text, numbers, and collections of them; None for any other expression."""
     try:
         return ast.literal_eval(expression)
     except MALFORMED:

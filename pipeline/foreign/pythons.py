@@ -36,7 +36,7 @@ class ProcessContext:
     user: str = ""
 
     def which(self, name: str) -> str:
-        """Return the path of a command on PATH; empty if there is none."""
+        """Returns the path of a command on PATH; empty if there is none."""
         for folder in (self.env.get("PATH") or DEFAULT_PATH).split(":"):
             path = posixpath.join(self.workdir or "/", folder, name)
             if self.view.is_program(path):
@@ -53,7 +53,7 @@ class ProcessContext:
 
 
 def find_interpreter(context: ProcessContext, program: str) -> str:
-    """Return the Python that a program runs under, by one path for all its names in a folder; empty if it is unknown.
+    """Returns the Python that a program runs under, by one path for all its names in a folder; empty if it is unknown.
 
     A Python runs under itself. A script runs under what its first line names, also through `env`, and through the two
     lines of shell that pip and uv write for a path that is too long or must stay relative.
@@ -69,7 +69,7 @@ def find_interpreter(context: ProcessContext, program: str) -> str:
 
 
 def describe_interpreter(context: ProcessContext, path: str) -> Interpreter:
-    """Return the facts about a Python at a path from find_interpreter().
+    """Returns the facts about a Python at a path from find_interpreter().
 
     Raises TandemError if no standard library is found for it.
     """
@@ -105,7 +105,7 @@ def describe_interpreter(context: ProcessContext, path: str) -> Interpreter:
 
 
 def find_python3(view: FilesystemView) -> tuple[str, ...]:
-    """Return every path of a `python3` that can be called, on PATH or not."""
+    """Returns every path of a `python3` that can be called, on PATH or not."""
     return tuple(path for path in sorted(view.nodes) if path.endswith("/python3") and view.is_program(path))
 
 
@@ -115,7 +115,7 @@ def _script_text(view: FilesystemView, program: str) -> str:
 
 
 def _next_program(context: ProcessContext, program: str, text: str) -> str:
-    """Return the program that a script hands over to; empty if it is unknown."""
+    """Returns the program that a script hands over to; empty if it is unknown."""
     first, _, rest = text.partition("\n")
     words = first.removeprefix("#!").split()
     if not words:
@@ -130,7 +130,7 @@ def _next_program(context: ProcessContext, program: str, text: str) -> str:
 
 
 def _unquote_path(program: str, words: str) -> str:
-    """Return the path in the shell lines of pip ("/long/path/python") and uv ("$(dirname …)"/'python')."""
+    """Returns the path in the shell lines of pip ("/long/path/python") and uv ("$(dirname …)"/'python')."""
     if "dirname" in words:
         return posixpath.join(posixpath.dirname(program), words.rpartition("/")[2].strip("'\""))
     try:
@@ -140,7 +140,7 @@ def _unquote_path(program: str, words: str) -> str:
 
 
 def _canonical_name(view: FilesystemView, path: str) -> str:
-    """Return a Python's path with links inside its own folder followed: python, python3 and python3.12 are one."""
+    """Returns a Python's path with links inside its own folder followed: python, python3 and python3.12 are one."""
     folder = posixpath.dirname(path)
     for _ in range(8):
         node = view.nodes.get(path)
@@ -154,7 +154,7 @@ def _canonical_name(view: FilesystemView, path: str) -> str:
 
 
 def _venv_of(view: FilesystemView, path: str) -> str:
-    """Return the venv that a Python belongs to; empty if it is not in one.
+    """Returns the venv that a Python belongs to; empty if it is not in one.
 
     The path by which it is called counts, with links not followed (PEP 405).
     """
@@ -168,7 +168,7 @@ def _venv_settings(view: FilesystemView, venv: str) -> dict[str, str]:
 
 
 def _find_prefix(view: FilesystemView, program: str, venv: str) -> tuple[str, str, str] | None:
-    """Return a Python's prefix, its folder of libraries (lib or lib64) and python3.X; None if they are not found.
+    """Returns a Python's prefix, its folder of libraries (lib or lib64) and python3.X; None if they are not found.
 
     The landmark is site.py of the standard library, as for CPython itself.
     """
@@ -192,7 +192,7 @@ def _minor_number(name: str) -> int:
 
 
 def _standard_folders(view: FilesystemView, prefix: str, lib: str, minor: str) -> list[str]:
-    """Return where a Python outside a venv looks, first the folder that pip installs to.
+    """Returns where a Python outside a venv looks, first the folder that pip installs to.
 
     Its site.py tells whether a Linux distribution has changed these folders.
     """
@@ -208,7 +208,7 @@ def _standard_folders(view: FilesystemView, prefix: str, lib: str, minor: str) -
 
 
 def _is_system(prefix: str, standard: list[str]) -> bool:
-    """Return whether the Python belongs to the system, so that additions go below /usr/local."""
+    """Returns whether the Python belongs to the system, so that additions go below /usr/local."""
     return prefix == "/usr" and standard[0].startswith("/usr/local/")
 
 
@@ -220,7 +220,7 @@ def _user_folders(context: ProcessContext, minor: str) -> list[str]:
 
 
 def _import_paths(context: ProcessContext, sites: list[str]) -> Iterator[str]:
-    """Yield the existing folders, in order, each once: PYTHONPATH, site folders, and what their .pth files add."""
+    """Yields the existing folders, in order, each once: PYTHONPATH, site folders, and what their .pth files add."""
     known: set[str] = set()
     given = [path for path in context.env.get("PYTHONPATH", "").split(":") if path.startswith("/")]
     for folder, is_site in [*((path, False) for path in given), *((path, True) for path in sites)]:
@@ -232,7 +232,7 @@ def _import_paths(context: ProcessContext, sites: list[str]) -> Iterator[str]:
 
 
 def _pth_entries(view: FilesystemView, site: str) -> Iterator[str]:
-    """Yield the folders that a site folder's .pth files name. Lines with code are skipped."""
+    """Yields the folders that a site folder's .pth files name. Lines with code are skipped."""
     for name in view.names(site):
         if name.endswith(".pth") and not name.startswith("."):
             for line in view.text(f"{site}/{name}").splitlines():
@@ -241,7 +241,7 @@ def _pth_entries(view: FilesystemView, site: str) -> Iterator[str]:
 
 
 def _exact_version(view: FilesystemView, venv: str, prefix: str, program: str, minor: str) -> str:
-    """Return the most exact version in the files: the C header, the venv, the program or its library."""
+    """Returns the most exact version in the files: the C header, the venv, the program or its library."""
     short = minor.removeprefix("python").rstrip("t")
     header = re.search(r'#define\s+PY_VERSION\s+"([^"+]+)', view.text(f"{prefix}/include/{minor}/patchlevel.h"))
     settings = _venv_settings(view, venv) if venv else {}

@@ -15,7 +15,7 @@ from pipeline.config.models import Image
 from pipeline.core import tar
 from pipeline.core.errors import TandemError
 from pipeline.core.log import Log, step
-from pipeline.foreign import launcher_layer
+from pipeline.foreign import launcher_layer, pull
 from pipeline.foreign.launcher_layer import LauncherLayer
 from pipeline.host import buildkit, engine
 from pipeline.image import base_paths, bytecode, own_files
@@ -101,11 +101,12 @@ def tag_base(locked: CombinedLock) -> None:
     """Tags the base of a combined image in the engine's store; `./doitw gc` removes the tag.
 
     Given NAME@digest, BuildKit would ask a registry for an image that was never pushed, or that came by `docker load`.
-    Raises TandemError if the engine does not have the base.
+    Raises TandemError if the engine does not have the base, or if the base has ONBUILD instructions.
     """
     from docker.errors import ImageNotFound
 
     repository, _, tag = base_tag(locked).rpartition(":")
+    pull.refuse_onbuild(locked.base)
     with engine.session() as client:
         try:
             client.images.get(locked.base).tag(repository, tag)
@@ -192,7 +193,11 @@ def _below(launcher: LauncherLayer, layers: Sequence[str], parts: Parts) -> Belo
     present = base_paths.read_paths(parts.base)
     for layer in layers:
         present |= tar.entry_kinds(parts.wheels / f"{layer}.tar")
-    return Below(files=launcher.files, links=launcher.links, folders=launcher.folders, present=present)
+    folders = launcher.folders
+    # Docker creates the WORKDIR of a container, but no longer the base's once the image has another.
+    if launcher.serve_folder and not tar.conflicting_members([f"{launcher.serve_folder}/x"], present):
+        folders += (launcher.serve_folder,)
+    return Below(files=launcher.files, links=launcher.links, folders=folders, present=present)
 
 
 def plan_launcher_layer(name: str, image: Image, locked: CombinedLock, log: Log) -> LauncherLayer:

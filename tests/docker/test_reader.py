@@ -1,4 +1,4 @@
-"""Tiny images of somebody else in a real registry: a name becomes a digest, is pulled once, and is read."""
+"""Tiny foreign images in a real registry: a name becomes a digest, is pulled once, and is read."""
 
 import base64
 import gzip
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.core import procs
+from pipeline.core import platforms, procs
 from pipeline.core.errors import TandemError
 from pipeline.core.log import NullLog
 from pipeline.core.owners import current_owner
@@ -121,6 +121,45 @@ def test_an_image_that_only_this_engine_has_counts(tmp_path: Path) -> None:
     reading = pull.read_image(name, digest, PLATFORM, NullLog()).facts
     # Such an image has no command at all, and the engine creates no container without one.
     assert (reading.entrypoint, reading.cmd, reading.user) == ((), (), "")
+
+
+def test_a_working_folder_that_no_layer_has_is_not_taken_for_one_of_a_layer(tmp_path: Path) -> None:
+    name = f"127.0.0.1:{free_port()}/{NAME}:workdir"
+    (tmp_path / "root.tar").write_bytes(tar(ROOT))
+    changes = ["WORKDIR /srv/model", "ENV PATH=/usr/bin", "HEALTHCHECK CMD curl localhost"]
+    options = [word for change in changes for word in ("--change", change)]
+    imported = ["docker", "import", "--platform", PLATFORM, *options, str(tmp_path / "root.tar"), name]
+    procs.run(imported, log=NullLog(), inherit=procs.DOCKER, within=120)
+    described = engine.find_image("local", name)
+    assert described is not None
+    scan = pull.read_image(name, described["Id"], PLATFORM, NullLog())
+    assert scan.facts.layers == tuple(described["RootFS"]["Layers"])
+    assert (scan.facts.workdir, scan.facts.healthcheck) == ("/srv/model", True)
+    assert not any(path.startswith(b"d srv") for path in scan.paths)
+
+
+def test_zstd_layers_of_docker_s_manifest_type_are_read(tmp_path: Path) -> None:
+    name = f"127.0.0.1:{free_port()}/{NAME}:zstd"
+    # containerd/containerd#9263: an engine may not unpack such an image for another machine.
+    own = f"linux/{platforms.architecture_of(os.uname().machine)}"
+    (tmp_path / "Dockerfile").write_text(DOCKERFILE)
+    (tmp_path / "root.tar").write_bytes(tar(ROOT))
+    output = f"type=image,name={name},oci-mediatypes=false,compression=zstd,force-compression=true"
+    options = ["--platform", own, "--provenance=false", "--output", output]
+    procs.run(["docker", "buildx", "build", *options, str(tmp_path)], log=NullLog(), inherit=procs.DOCKER, within=120)
+    described = engine.find_image("local", name)
+    assert described is not None
+    facts = pull.read_image(name, pull.resolve_digest(name, own, NullLog()), own, NullLog()).facts
+    assert (facts.layers, facts.healthcheck) == (tuple(described["RootFS"]["Layers"]), False)
+
+
+def test_an_image_with_instructions_for_builds_on_top_is_refused(tmp_path: Path) -> None:
+    name = f"127.0.0.1:{free_port()}/{NAME}:onbuild"
+    make(tmp_path, name, dockerfile="FROM scratch\nADD root.tar /\nONBUILD COPY . /app\nONBUILD RUN x\n", push=False)
+    digest = pull.resolve_digest(name, PLATFORM, NullLog())
+    with pytest.raises(TandemError, match=r"\(ONBUILD COPY \. /app; ONBUILD RUN x\)$") as caught:
+        pull.read_image(name, digest, PLATFORM, NullLog())
+    assert "flatten this one" in caught.value.hint
 
 
 def test_a_name_in_an_image_that_is_not_utf8_is_listed_byte_by_byte(tmp_path: Path) -> None:

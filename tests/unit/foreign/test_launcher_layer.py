@@ -132,9 +132,16 @@ def test_the_ray_of_another_interpreter_does_not_come_first() -> None:
 
 def test_launchers_find_root_and_its_home() -> None:
     layer = made(user="vllm:vllm", env={"PATH": f"/opt/venv/bin:{SYSTEM}", "HOME": "/home/vllm"}, entrypoint=("x",))
-    assert layer.settings()[:3] == ["USER root", f"WORKDIR {WORKDIR}", 'ENV HOME="/root"']
+    assert layer.settings()[:3] == ["USER 0", f"WORKDIR {WORKDIR}", 'ENV HOME="/root"']
     assert any("as root, not as vllm:vllm" in note for note in layer.notes)
     assert made(user="0:0").user is None
+
+
+def test_a_healthcheck_of_the_base_is_cleared() -> None:
+    layer = made(healthcheck=True)
+    assert layer.settings()[-1] == "HEALTHCHECK NONE"
+    assert "HEALTHCHECK is cleared: it asks for what the base served" in layer.notes
+    assert "HEALTHCHECK NONE" not in made().settings()
 
 
 def test_the_folder_of_mods_leads_to_the_real_one_by_a_relative_link() -> None:
