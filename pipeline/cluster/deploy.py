@@ -4,7 +4,6 @@ Each step has a name (see steps.py), and fails with the cause that the nodes' lo
 or interrupted attempt started, and keeps the logs.
 """
 
-import io
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from pipeline.config.rules import REFERENCE_SUFFIX
 from pipeline.core import platforms
 from pipeline.core.errors import TandemError
 from pipeline.core.log import Log
+from pipeline.core.tables import format_boxes
 from pipeline.core.waiting import wait_until
 from pipeline.host import engine
 
@@ -153,20 +153,12 @@ def deploy_plans(
 
 def render_verdict(deployed: Deployed, report: Report) -> list[str]:
     """Returns the verdict as lines of two tables: steps with their times, nodes with their ranks."""
-    from rich.console import Console
-    from rich.table import Table
-
-    steps = Table("step", "found", "seconds")
-    for step, results, seconds in report.rows:
-        steps.add_row(step, results, f"{seconds:.1f}")
-    nodes = Table("node", "container", "ranks")
-    for node in deployed.nodes:
-        nodes.add_row(node.node, node.container, " ".join(map(str, node.ranks)))
-    console = Console(width=120, color_system=None, markup=False, record=True, file=io.StringIO())
-    console.print(steps, nodes)
+    steps = [(step, results, f"{seconds:.1f}") for step, results, seconds in report.rows]
+    nodes = [(node.node, node.container, " ".join(map(str, node.ranks))) for node in deployed.nodes]
+    tables = format_boxes(("step", "found", "seconds"), steps) + format_boxes(("node", "container", "ranks"), nodes)
     title = f"cluster {deployed.cluster}, executor {deployed.executor}, image {deployed.digest}"
     answer = f"serves {deployed.model} at {deployed.endpoint}: {deployed.prompt!r} → {deployed.text!r}"
-    return [title, *console.export_text().splitlines(), answer]
+    return [title, *tables, answer]
 
 
 def check_model_listed(nodes: Nodes, port: int, serve: Serve, report: Report, logs: Path, log: Log) -> None:

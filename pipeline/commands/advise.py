@@ -1,4 +1,4 @@
-"""`doit advise`: what can become of two images that each have half of what is wanted, and the image.yaml that works."""
+"""`./doitw advise`: judges the combinations of two images that each have half of what is wanted."""
 
 import re
 from dataclasses import dataclass
@@ -151,7 +151,7 @@ def _asked(loaded: Config, words: list[str], options: Options) -> AdviceRequest:
         if words or not all(given):
             raise ConfigError(
                 "doit advise: --model-from and --cluster-from go together, and without an image's name",
-                hint="doit advise IMAGE | --model-from A --cluster-from B",
+                hint="./doitw advise IMAGE | --model-from A --cluster-from B",
             )
         _check_new(loaded, options["write"])
         both = Combine(model_from=_reference(given[0]), cluster_from=_reference(given[1]))
@@ -162,7 +162,7 @@ def _asked(loaded: Config, words: list[str], options: Options) -> AdviceRequest:
     if options["write"]:
         raise ConfigError(
             "doit advise: --write names the folder of a new image; one that is there has its base written anyway",
-            hint="doit advise IMAGE | --model-from A --cluster-from B --write NAME",
+            hint="./doitw advise IMAGE | --model-from A --cluster-from B --write NAME",
         )
     having = {
         name: image for name, image in loaded.images.items() if isinstance(image, CombinedImage) and image.combine
@@ -170,7 +170,7 @@ def _asked(loaded: Config, words: list[str], options: Options) -> AdviceRequest:
     if not words and len(having) != 1:
         raise ConfigError(
             f"doit advise: which image? {len(having)} have combine in image.yaml",
-            hint=", ".join(having) or "doit advise --model-from A --cluster-from B",
+            hint=", ".join(having) or "./doitw advise --model-from A --cluster-from B",
         )
     name = words[0] if words else next(iter(having))
     if name not in loaded.images:
@@ -226,7 +226,7 @@ def _check_new(loaded: Config, name: str) -> None:
     if not re.fullmatch(NAME, name) or name in loader.RESERVED_NAMES:
         raise ConfigError(f"doit advise: --write {name}: it is not {NAME_WORDS}, or a word of Tandem's own")
     if (loaded.root / loader.IMAGES_FOLDER / name).exists():
-        raise ConfigError(f"doit advise: dockerfiles/{name} is there already", hint=f"doit advise {name}")
+        raise ConfigError(f"doit advise: dockerfiles/{name} is there already", hint=f"./doitw advise {name}")
 
 
 def _written(loaded: Config, asked: AdviceRequest, best: Combination, options: Options) -> str:

@@ -1,10 +1,11 @@
-"""What `doit advise` prints: a table and verdicts for people, or JSON."""
+"""What `./doitw advise` prints: a table and verdicts for people, or JSON."""
 
 import textwrap
 from collections.abc import Sequence
 
 from pipeline.commands.survey import SCHEMA
-from pipeline.commands.text import format_table, shorten_hashes
+from pipeline.commands.text import shorten_hashes
+from pipeline.core.tables import format_table
 from pipeline.foreign.combinations import Combination
 from pipeline.foreign.comparison import (
     Side,

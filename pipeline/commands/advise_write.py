@@ -1,4 +1,4 @@
-"""Writes image.yaml for `doit advise`: whole or not at all, and only what the configuration then takes."""
+"""Writes image.yaml for `./doitw advise`: whole or not at all, and only what the configuration then takes."""
 
 import shutil
 from collections.abc import Sequence

@@ -1,11 +1,12 @@
-"""`doit affected`: the tasks that a git change touches."""
+"""`./doitw affected`: the tasks that a git change touches."""
 
 from typing import Any, ClassVar
 
 from pipeline.commands.base import JSON, GraphCommand, Options, print_json, refuse_words
 from pipeline.commands.survey import SCHEMA
-from pipeline.commands.text import counted, format_table
+from pipeline.commands.text import counted
 from pipeline.core.errors import Exit
+from pipeline.core.tables import format_table
 from pipeline.graph.graph import Graph
 from pipeline.graph.task import Json
 
@@ -20,7 +21,7 @@ class Affected(GraphCommand):
     doc_usage = "[--base REV]"
     doc_description = (
         "Compares the working tree, uncommitted and new files included, with the commit at which REV and HEAD parted. "
-        "It does not ask whether a task is up to date: `doit plan` does."
+        "It does not ask whether a task is up to date: `./doitw plan` does."
     )
     cmd_options: ClassVar[tuple[dict[str, Any], ...]] = (
         {"name": "base", "long": "base", "default": "HEAD", "help": "commit to compare with [default: %(default)s]"},

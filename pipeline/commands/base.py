@@ -85,7 +85,7 @@ def wants_colour() -> bool:
 def refuse_words(words: Sequence[str], command: str) -> None:
     """Refuse words where a command takes none. Raises ConfigError."""
     if words:
-        raise ConfigError(f"doit {command} takes no task, and there is {words[0]!r}", hint=f"doit help {command}")
+        raise ConfigError(f"doit {command} takes no task, and there is {words[0]!r}", hint=f"./doitw help {command}")
 
 
 def exit_code_when_piped(act: Callable[[], int]) -> int:

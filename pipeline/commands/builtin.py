@@ -1,4 +1,4 @@
-"""doit's own commands here: `list` and `help` as they fit, and those that mean its database refused."""
+"""doit's own commands: `list` and `help` as they fit here, and those that need doit's database, which are refused."""
 
 import sys
 from collections.abc import Sequence
@@ -15,12 +15,12 @@ from pipeline.core.suggest import closest_name
 DOITW = (
     ("test [PYTEST'S ARGUMENTS]", "check the sources, then run the tests"),
     ("set-up", "set up .venv and this machine, and end"),
-    ("relock IMAGE|tooling", "lock an image or the tooling anew, with the newest versions"),
+    ("relock IMAGE|tooling", "lock an image or the tooling again, with the newest versions"),
 )
 
 
 class Refused(Command):  # type: ignore[misc]  # doit has no annotations
-    """A command of doit that would read or write doit's database, which is not used here."""
+    """A command of doit that would read or write doit's database, which is not used here: it names what to use."""
 
     instead: ClassVar[str]
     doc_description = "doit keeps no database here: what is up to date follows from artifacts/records/."
@@ -30,52 +30,25 @@ class Refused(Command):  # type: ignore[misc]  # doit has no annotations
         return print_error(ConfigError(f"doit {self.name} has no meaning here", hint=self.instead))
 
 
-class Clean(Refused):
-    """Would remove targets, and no task has any."""
-
-    name = "clean"
-    doc_purpose = "not used here: see gc and down"
-    instead = "doit gc removes what is old, doit down a cluster, doit forget results"
+def _refused(name: str, see: str, instead: str) -> type[Refused]:
+    return type(name, (Refused,), {"name": name, "doc_purpose": f"not used here: {see}", "instead": instead})
 
 
-class DumpDB(Refused):
-    """Would print the database."""
-
-    name = "dumpdb"
-    doc_purpose = "not used here: see status and why"
-    instead = "doit status --json, doit why TASK --json"
-
-
-class Ignore(Refused):
-    """Would note in the database that a task is to be skipped."""
-
-    name = "ignore"
-    doc_purpose = "not used here: no task can be ignored"
-    instead = "name the tasks to run; doit plan TASK says what that comes to"
-
-
-class Info(Refused):
-    """Would show doit's view of a task, which knows no inputs."""
-
-    name = "info"
-    doc_purpose = "not used here: see why"
-    instead = "doit why TASK"
-
-
-class ResetDep(Refused):
-    """Would take the present inputs for those of the last run."""
-
-    name = "reset-dep"
-    doc_purpose = "not used here: see why and forget"
-    instead = "doit why TASK says why it would run; nothing takes a result for one of other inputs"
-
-
-class Strace(Refused):
-    """Would trace a task's shell command, and no task has any."""
-
-    name = "strace"
-    doc_purpose = "not used here: see why"
-    instead = "doit why TASK lists the files that a task depends on"
+# pyproject.toml puts each in place of doit's command of that name.
+Clean = _refused(
+    "clean", "see gc and down", "./doitw gc removes what is old, ./doitw down a cluster, ./doitw forget results"
+)
+DumpDB = _refused("dumpdb", "see status and why", "./doitw status --json, ./doitw why TASK --json")
+Ignore = _refused(
+    "ignore", "no task can be ignored", "name the tasks to run; ./doitw plan TASK says what that comes to"
+)
+Info = _refused("info", "see why", "./doitw why TASK")
+ResetDep = _refused(
+    "reset-dep",
+    "see why and forget",
+    "./doitw why TASK says why it would run; nothing takes a result for one of other inputs",
+)
+Strace = _refused("strace", "see why", "./doitw why TASK lists the files that a task depends on")
 
 
 class List(cmd_list.List):  # type: ignore[misc]  # doit has no annotations
@@ -89,7 +62,7 @@ class List(cmd_list.List):  # type: ignore[misc]  # doit has no annotations
         def act() -> int:
             options, words = parse_words(self, in_args)
             if options["status"]:
-                raise ConfigError("doit list knows no states", hint="doit status")
+                raise ConfigError("doit list knows no states", hint="./doitw status")
             options.update(self.opt_vals)
             return int(self.execute(options, words) or Exit.OK)
 
@@ -107,7 +80,7 @@ class Help(cmd_help.Help):  # type: ignore[misc]  # doit has no annotations
         def act() -> int:
             options, words = parse_words(self, in_args)
             if len(words) > 1:
-                raise ConfigError(f"doit help takes one word, not {len(words)}", hint="doit help lists the commands")
+                raise ConfigError(f"doit help takes one word, not {len(words)}", hint="./doitw help lists the commands")
             options.update(self.opt_vals)
             self._word = words[0] if words else None
             return int(self.execute(options, words) or Exit.OK)
@@ -122,7 +95,7 @@ class Help(cmd_help.Help):  # type: ignore[misc]  # doit has no annotations
             near = closest_name(
                 self._word, [name for name, command in cmds.items() if not issubclass(command, Refused)]
             )
-            hint = f"did you mean {near!r}?" if near else "doit help lists the commands, doit list the tasks"
+            hint = f"did you mean {near!r}?" if near else "./doitw help lists the commands, ./doitw list the tasks"
             raise ConfigError(f"{self._word!r} is neither a command nor a task", hint=hint)
         super().print_usage({name: command for name, command in cmds.items() if not issubclass(command, Refused)})
         print("\nBefore doit is there")

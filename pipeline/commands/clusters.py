@@ -54,7 +54,7 @@ def checkout_root() -> Path:
 def check_word_count(words: list[str], command: str, *, most: int) -> list[str]:
     """The words after the command's name. Raises ConfigError if there are more than `most`."""
     if len(words) > most:
-        raise ConfigError(f"doit {command} takes no {words[most]!r} after {words[0]!r}", hint=f"doit help {command}")
+        raise ConfigError(f"doit {command} takes no {words[most]!r} after {words[0]!r}", hint=f"./doitw help {command}")
     return words
 
 

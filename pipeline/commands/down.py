@@ -1,4 +1,4 @@
-"""`doit down`: stops a cluster and takes its containers and networks away."""
+"""`./doitw down`: stops a cluster and takes its containers and networks away."""
 
 from typing import TYPE_CHECKING, Any, ClassVar
 

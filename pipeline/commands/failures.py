@@ -83,12 +83,15 @@ def parse_words(command: Any, in_args: Sequence[str]) -> tuple[Any, list[str]]:
     variables = dict(doit_cmd._CMDLINE_VARS or {})  # noqa: SLF001  # doit has no other way to list them
     if variables:
         name, value = next(iter(variables.items()))
-        raise ConfigError(f"'{name}={value}' is no task", hint="variables of the environment stand before the command")
+        raise ConfigError(
+            f"'{name}={value}' is not a task",
+            hint=f"put environment variables before the command: {name}={value} ./doitw …",
+        )
     parser = command.cmdparser
     try:
         found, words = getopt.gnu_getopt(list(in_args), parser.get_short(), parser.get_long())
         options, _ = parser.parse([part for pair in found for part in pair if part])
     except (getopt.GetoptError, CmdParseError) as error:
         said = " ".join(str(error).split())
-        raise ConfigError(f"doit {command.name}: {said}", hint=f"doit help {command.name}") from error
+        raise ConfigError(f"doit {command.name}: {said}", hint=f"./doitw help {command.name}") from error
     return options, words

@@ -1,4 +1,4 @@
-"""`doit forget`: remove results from the records, so that their tasks run again."""
+"""`./doitw forget`: remove results from the records, so that their tasks run again."""
 
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,7 +21,7 @@ class Forget(GraphCommand):
     doc_purpose = "forget the results of tasks, so that they run again"
     doc_usage = "TASK ... | --all"
     doc_description = (
-        "Removes records only: what was made stays, and `doit gc` removes what no record claims. A run under way "
+        "Removes records only: what was made stays, and `./doitw gc` removes what no record claims. A run under way "
         "leaves its record all the same."
     )
     cmd_options: ClassVar[tuple[dict[str, Any], ...]] = (
@@ -32,7 +32,7 @@ class Forget(GraphCommand):
     def answer(self, graph: Graph, options: Options, words: list[str]) -> int:
         """Remove the records, and say how many."""
         if bool(words) == options["all"]:
-            raise ConfigError("doit forget: name tasks, or say --all", hint="doit forget TASK ... | --all")
+            raise ConfigError("doit forget: name tasks, or say --all", hint="./doitw forget TASK ... | --all")
         forgotten = {
             name: _forget(graph.records.path(name, "").parent) for name in select_tasks(graph, words) or graph.tasks
         }

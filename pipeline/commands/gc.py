@@ -1,4 +1,4 @@
-"""`doit gc`: say what is old and how large it is, then remove it."""
+"""`./doitw gc`: say what is old and how large it is, then remove it."""
 
 import sys
 from collections.abc import Mapping
@@ -7,10 +7,11 @@ from typing import Any, ClassVar
 
 from pipeline.commands.base import JSON, GraphCommand, Options, print_json, refuse_words
 from pipeline.commands.survey import SCHEMA
-from pipeline.commands.text import counted, format_size, format_table
+from pipeline.commands.text import counted, format_size
 from pipeline.core import scratch
 from pipeline.core.errors import ConfigError, Exit, HostError
 from pipeline.core.locks import Holder
+from pipeline.core.tables import format_table
 from pipeline.graph.garbage import OUTSIDE, UNFINISHED, Item, find_garbage, item_at
 from pipeline.graph.graph import Graph
 from pipeline.graph.run.holders import find_holder, hold_free_tasks

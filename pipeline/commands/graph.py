@@ -1,4 +1,4 @@
-"""`doit graph`: the tasks and what they wait for, with their states, as text or as one HTML file."""
+"""`./doitw graph`: the tasks and what they wait for, with their states, as text or as one HTML file."""
 
 import os
 import sys

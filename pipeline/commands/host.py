@@ -1,4 +1,4 @@
-"""`doit host`: what this machine has and lacks. Only looks; ./doitw is what installs."""
+"""`./doitw host`: what this machine has and lacks. Only looks; ./doitw is what installs."""
 
 from msgspec.structs import asdict
 

@@ -1,4 +1,4 @@
-"""`doit lab`: machines to try things on, reached only by ssh and the registry."""
+"""`./doitw lab`: machines to try things on, reached only by ssh and the registry."""
 
 import shlex
 from typing import Any, ClassVar
@@ -7,9 +7,9 @@ from pipeline.commands.base import JSON, GraphCommand, Options, print_json
 from pipeline.commands.clusters import check_word_count, checkout_root
 from pipeline.commands.progress import TerminalLog
 from pipeline.commands.survey import SCHEMA
-from pipeline.commands.text import format_table
 from pipeline.core.errors import ConfigError, Exit
 from pipeline.core.suggest import suggestion
+from pipeline.core.tables import format_table
 from pipeline.graph.task import Json
 from pipeline.lab import lab, machines
 from pipeline.lab.lab import MachineStatus
@@ -51,7 +51,7 @@ class Lab(GraphCommand):
             )
         for option in ("store", "machines", "json"):
             if opt_values[option] and option not in OPTIONS[what]:
-                raise ConfigError(f"doit lab {what} has no option --{option}", hint="doit help lab")
+                raise ConfigError(f"doit lab {what} has no option --{option}", hint="./doitw help lab")
         if what == "up":
             return _up(opt_values)
         return _down() if what == "down" else _ps(opt_values)

@@ -1,4 +1,4 @@
-"""`doit log`: what a task said the last time that it did something."""
+"""`./doitw log`: what a task said the last time that it did something."""
 
 import sys
 import time
@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 
 from pipeline.commands.base import JSON, GraphCommand, Options, print_json
 from pipeline.commands.survey import SCHEMA, iso_time
-from pipeline.commands.text import format_age, format_size, format_table
+from pipeline.commands.text import format_age, format_size
 from pipeline.core.errors import ConfigError, Exit, TandemError
+from pipeline.core.tables import format_table
 from pipeline.graph.graph import Graph
 from pipeline.graph.keys import folder_name
 from pipeline.graph.run.holders import find_holder
@@ -42,7 +43,7 @@ class Log(GraphCommand):
     def answer(self, graph: Graph, options: Options, words: list[str]) -> int:
         """Print the newest log of each task, or list its logs."""
         if not words:
-            raise ConfigError("doit log: whose log?", hint="doit log TASK")
+            raise ConfigError("doit log: whose log?", hint="./doitw log TASK")
         if options["follow"] and options["json"]:
             raise ConfigError("doit log: --json has an end, -f has none", hint="leave one of them out")
         names = select_tasks(graph, words)
@@ -75,7 +76,7 @@ def _logs(graph: Graph, task: str) -> list[Path]:
         latest = (folder / LATEST).readlink().name
         found.sort(key=lambda log: log.name != latest)
     if not found:
-        raise TandemError(f"{task} has no log: it has not run here", hint=f"doit why {task}")
+        raise TandemError(f"{task} has no log: it has not run here", hint=f"./doitw why {task}")
     return found
 
 

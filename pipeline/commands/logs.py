@@ -1,4 +1,4 @@
-"""`doit logs`: what a cluster's nodes have written, and with -f what they write."""
+"""`./doitw logs`: what a cluster's nodes have written, and with -f what they write."""
 
 import sys
 import threading

@@ -1,11 +1,12 @@
-"""`doit plan`: what would run, in order, and how long it takes as a rule."""
+"""`./doitw plan`: what would run, in order, and how long it takes as a rule."""
 
 from collections.abc import Iterable
 
 from pipeline.commands.base import GraphCommand, Options, print_json, wants_colour
 from pipeline.commands.survey import SCHEMA, TaskStatus, reasons_json, running_json, survey_tasks
-from pipeline.commands.text import STATES, format_duration, format_table, shorten_hashes
+from pipeline.commands.text import STATES, format_duration, shorten_hashes
 from pipeline.core.errors import Exit
+from pipeline.core.tables import format_table
 from pipeline.graph.decide import UNKNOWN, State
 from pipeline.graph.graph import Graph
 from pipeline.graph.selection import select_tasks

@@ -1,4 +1,4 @@
-"""`doit ps`: what runs of a cluster, and where."""
+"""`./doitw ps`: what runs of a cluster, and where."""
 
 import sys
 from typing import Any
@@ -16,6 +16,7 @@ from pipeline.commands.clusters import (
 from pipeline.commands.survey import SCHEMA
 from pipeline.core import http_client
 from pipeline.core.errors import Exit
+from pipeline.core.tables import format_table
 from pipeline.graph.task import Json
 from pipeline.host.engine import LABEL
 
@@ -45,7 +46,7 @@ class Ps(GraphCommand):
             print(_table(meant.name, rows))
         for name, count in ({} if words else count_unknown_clusters(meant)).items():
             said = f"note: pipeline.yaml has no cluster {name}, of which {count} containers are here; unless another "
-            print(f"{said}checkout needs them: doit down {name}", file=sys.stderr)
+            print(f"{said}checkout needs them: ./doitw down {name}", file=sys.stderr)
         # What else has its name, as a reference that was killed, is no node of it.
         return (
             Exit.OK if all(entry["state"] == "running" for entry in rows[: len(meant.nodes) or None]) else Exit.FAILED
@@ -95,9 +96,4 @@ def _health(port: int | None) -> str:
 
 def _table(name: str, rows: list[Row]) -> str:
     shown = [[entry[column][:19] if column == "digest" else entry[column] for column in COLUMNS] for entry in rows]
-    widths = [max(len(line[nth]) for line in (list(COLUMNS), *shown)) for nth in range(len(COLUMNS))]
-    lines = [
-        "  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)).rstrip()
-        for line in (list(COLUMNS), *shown)
-    ]
-    return "\n".join([f"cluster {name}", *lines])
+    return "\n".join([f"cluster {name}", *format_table([COLUMNS, *shown])])

@@ -1,4 +1,4 @@
-"""`doit run`, the command when none is named: brings tasks up to date, in threads, and ends with our exit codes."""
+"""`./doitw run`, the command when none is named: brings tasks up to date, in threads, and ends with our exit codes."""
 
 import os
 import re
@@ -16,7 +16,7 @@ from pipeline.graph.graph import Graph
 from pipeline.graph.run.doit_adapter import graph_of
 from pipeline.graph.run.live import make_screen
 from pipeline.graph.run.no_db import NoDB
-from pipeline.graph.run.outcome import Outcome, exit_code, write_report
+from pipeline.graph.run.outcome import End, Outcome, exit_code, write_report
 from pipeline.graph.run.output import Screen
 from pipeline.graph.run.runner import Runner
 from pipeline.graph.run.schedule import Schedule
@@ -66,7 +66,7 @@ class Run(cmd_run.Run):  # type: ignore[misc]  # doit has no annotations
         return {"none": NoDB}
 
     def parse_execute(self, in_args: Sequence[str]) -> int:
-        """Take options wherever they stand: `doit deploy -n 4` too."""
+        """Take options wherever they stand: `./doitw deploy -n 4` too."""
         if "--help" in in_args or "-h" in in_args:
             print(self.help())
             return Exit.OK
@@ -151,11 +151,16 @@ def _check_environment() -> None:
 
 
 def _sum(outcomes: list[Outcome], code: Exit, seconds: float) -> str:
+    """Returns `2 skipped, 1 failed in 3.21 s; failed: build:cpu; exit 1`."""
     counts: dict[str, int] = {}
     for outcome in outcomes:
         counts[str(outcome.end)] = counts.get(str(outcome.end), 0) + 1
-    said = ", ".join(f"{count} {end}" for end, count in counts.items()) or "nothing to do"
-    return f"{said} in {seconds:.2f} s" + (f"; exit {int(code)}" if code else "")
+    parts = [(", ".join(f"{count} {end}" for end, count in counts.items()) or "nothing to do") + f" in {seconds:.2f} s"]
+    if failed := [outcome.task for outcome in outcomes if outcome.end is End.FAILED]:
+        parts.append(f"failed: {', '.join(failed)}")
+    if code:
+        parts.append(f"exit {int(code)}")
+    return "; ".join(parts)
 
 
 def _above(tasks: Mapping[str, Any], name: str) -> set[str]:

@@ -1,4 +1,4 @@
-"""`doit schemas`: the JSON Schemas of image.yaml and pipeline.yaml, for editors and for CI."""
+"""`./doitw schemas`: the JSON Schemas of image.yaml and pipeline.yaml, for editors and for CI."""
 
 from pathlib import Path
 from typing import Any, ClassVar
@@ -32,7 +32,7 @@ class Schemas(GraphCommand):
         old = [path for path, text in texts.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
         names = ", ".join(f"schemas/{path.name}" for path in old)
         if old and opt_values["check"]:
-            raise TandemError(f"not current: {names}", hint="run doit schemas, and commit what it writes")
+            raise TandemError(f"not current: {names}", hint="run ./doitw schemas, and commit what it writes")
         for path in old:
             write_whole(path, texts[path])
         print(f"written: {names}" if old else "the schemas are current")

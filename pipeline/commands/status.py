@@ -1,11 +1,12 @@
-"""`doit status`: all tasks in one table."""
+"""`./doitw status`: all tasks in one table."""
 
 import time
 
 from pipeline.commands.base import GraphCommand, Options, print_json, wants_colour
 from pipeline.commands.survey import SCHEMA, TaskStatus, iso_time, running_json, survey_tasks
-from pipeline.commands.text import format_age, format_duration, format_table, state_text
+from pipeline.commands.text import format_age, format_duration, state_text
 from pipeline.core.errors import Exit
+from pipeline.core.tables import format_table
 from pipeline.graph.graph import Graph
 from pipeline.graph.selection import select_tasks
 from pipeline.graph.task import Json
@@ -17,7 +18,7 @@ class Status(GraphCommand):
     name = "status"
     doc_purpose = "show all tasks in one table: state, digest, age and duration of the newest result"
     doc_usage = "[TASK ...]"
-    doc_description = "Exit status 0 whatever the states are. `doit why TASK` says why a task would run."
+    doc_description = "Exit status 0 whatever the states are. `./doitw why TASK` says why a task would run."
 
     def answer(self, graph: Graph, options: Options, words: list[str]) -> int:
         """Print the table of these tasks, or of all."""

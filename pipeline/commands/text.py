@@ -1,4 +1,4 @@
-"""Text for people: tables, trees, durations, ages, states, shortened hashes."""
+"""Text for people: trees, durations, ages, states, shortened hashes."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -74,15 +74,6 @@ def state_text(name: str, *, colour: bool = False, note: str = "") -> str:
     return f"\x1b[{ansi}m{words}\x1b[0m" if colour else words
 
 
-def format_table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows as aligned lines; colours take no room."""
-    widths = [max((_width(cell) for cell in column), default=0) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
-
-
 def format_tree(graph: Graph, names: Sequence[str], label: Callable[[str], str]) -> Iterator[str]:
     """The graph from its ends back to its beginnings: below each task what it waits for.
 
@@ -109,7 +100,3 @@ def _branch(
         last = i == len(below) - 1
         branch, deeper = ("└─ ", "   ") if last else ("├─ ", "│  ")
         yield from _branch(graph, up, rest + branch, rest + deeper, label, shown, why)
-
-
-def _width(text: str) -> int:
-    return len(re.sub(r"\x1b\[\d+m", "", text))

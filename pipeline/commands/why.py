@@ -1,12 +1,13 @@
-"""`doit why`: what a task would do, and which input or which look at the world says so."""
+"""`./doitw why`: what a task would do, and which input or which look at the world says so."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from pipeline.commands.base import GraphCommand, Options, print_json
 from pipeline.commands.survey import SCHEMA, TaskStatus, claim_states, reasons_json, running_json, survey_tasks
-from pipeline.commands.text import counted, format_duration, format_table, shorten_hashes
+from pipeline.commands.text import counted, format_duration, shorten_hashes
 from pipeline.core.errors import Exit
+from pipeline.core.tables import format_table
 from pipeline.graph.decide import Reason, State
 from pipeline.graph.graph import Graph
 from pipeline.graph.selection import select_tasks

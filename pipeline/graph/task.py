@@ -63,5 +63,7 @@ class Task(Struct, frozen=True, kw_only=True):
     """The task makes what only its consumers read. If that is gone, it is made again when one of them runs."""
     shared: bool = False
     """Results may come from another checkout."""
+    summary: Callable[[Outputs], str] | None = None
+    """Returns a few words on a result, for people: they are shown when the task is up to date."""
     commits: tuple[str, ...] = ()
     """Files below the root that the task writes and that are committed: a change of them changes its result."""

@@ -16,6 +16,7 @@ from msgspec import Struct
 from pipeline.core import platforms, procs
 from pipeline.core.errors import TandemError
 from pipeline.core.files import replacing
+from pipeline.core.tables import format_table
 from pipeline.host.endpoint import SOCKET, buildx_plugin, docker_host, engine_info, is_local, json_object
 
 BINFMT_FOLDER = Path("/proc/sys/fs/binfmt_misc")
@@ -63,13 +64,10 @@ def list_needs() -> list[Need]:
 
 
 def needs_table(needs: list[Need]) -> str:
-    """The needs as a table for people."""
+    """Returns the needs as a table for people, and the remedy for each that is missing."""
     rows = [("ok" if need.ok else "MISSING", need.name, need.wanted, need.found) for need in needs]
-    rows.insert(0, ("", "need", "wanted", "found"))
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    lines = ["  ".join([*(row[i].ljust(widths[i]) for i in range(3)), row[3]]).rstrip() for row in rows]
-    lines += [f"{need.name}: {need.remedy}" for need in needs if not need.ok]
-    return "\n".join(lines)
+    remedies = [f"{need.name}: {need.remedy}" for need in needs if not need.ok]
+    return "\n".join([*format_table([("", "need", "wanted", "found"), *rows]), *remedies])
 
 
 def emulated_platforms(info: Mapping[str, Any] | None) -> tuple[str, ...]:

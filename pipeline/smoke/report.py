@@ -6,6 +6,7 @@ from typing import Any
 
 from pipeline.core.errors import TandemError
 from pipeline.core.log import Log
+from pipeline.core.tables import format_boxes
 from pipeline.smoke.verdict import CheckOutcome, Verdict
 
 Json = dict[str, Any]
@@ -52,14 +53,5 @@ def _message(task: str, bad: Sequence[Verdict], count: int) -> str:
 
 def render_table(verdicts: Sequence[Verdict]) -> list[str]:
     """Returns the lines of a table with one row for each verdict."""
-    import io
-
-    from rich.console import Console
-    from rich.table import Table
-
-    rows = Table("check", "outcome", "what was found")
-    for verdict in verdicts:
-        rows.add_row(verdict.check, verdict.outcome.value, "\n".join(verdict.details))
-    text = io.StringIO()
-    Console(file=text, width=120, color_system=None, markup=False).print(rows)
-    return text.getvalue().splitlines()
+    rows = [(verdict.check, verdict.outcome.value, "\n".join(verdict.details)) for verdict in verdicts]
+    return format_boxes(("check", "outcome", "what was found"), rows)

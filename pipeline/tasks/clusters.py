@@ -194,6 +194,7 @@ def _deploy(config: Config, name: str, cluster: Cluster) -> Task:
         needs=(push, *((MODEL, reference) if tiny else ())),
         run=run,
         world=world,
+        summary=lambda outputs: f"serves {outputs['model']} at {outputs['endpoint']}",
     )
 
 

@@ -112,7 +112,7 @@ def test_a_cluster_that_was_renamed_is_named_shown_and_removed_under_its_old_nam
     said = capsys.readouterr()
     assert [entry["state"] for entry in json.loads(said.out)["nodes"]] == ["absent", "absent"]
     assert f"pipeline.yaml has no cluster {name}, of which 2 containers are here" in said.err
-    assert f"doit down {name}\n" in said.err
+    assert f"./doitw down {name}\n" in said.err
     assert Ps().parse_execute([name, "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert (shown["cluster"], [entry["node"] for entry in shown["nodes"]]) == (name, ["head", "worker"])

@@ -86,7 +86,9 @@ def test_what_host_says_is_as_documented(project: Looking) -> None:
     assert done.code == 4  # there is no engine
     assert problems(answer, json.loads(BLOCKS["host"]), "host") == []
     assert [need["ok"] for need in answer["needs"] if need["name"] == "engine"] == [False]
-    assert project.refusal("host", "x", code=3) == "doit host takes no task, and there is 'x'\nhint: doit help host\n"
+    assert (
+        project.refusal("host", "x", code=3) == "doit host takes no task, and there is 'x'\nhint: ./doitw help host\n"
+    )
 
 
 def test_what_ps_says_is_as_documented() -> None:

@@ -211,7 +211,7 @@ def test_a_mistyped_command_gets_the_nearest_name(project: Looking) -> None:
 @pytest.mark.parametrize("command", ["why", "status", "plan", "affected", "graph", "log", "forget", "gc", "schemas"])
 def test_a_wrong_option_is_one_message_and_exit_code_3(project: Looking, command: str) -> None:
     said = project.refusal(command, "--nosuch", code=3)
-    assert said == f"doit {command}: option --nosuch not recognized\nhint: doit help {command}\n"
+    assert said == f"doit {command}: option --nosuch not recognized\nhint: ./doitw help {command}\n"
 
 
 @pytest.mark.parametrize("command", ["why", "status", "plan", "graph"])
@@ -265,7 +265,7 @@ def test_help_on_what_is_no_command_and_no_task_is_refused(project: Looking) -> 
 
 
 def test_a_variable_on_the_command_line_is_refused(project: Looking) -> None:
-    said = "'TOY=1' is no task\nhint: variables of the environment stand before the command\n"
+    said = "'TOY=1' is not a task\nhint: put environment variables before the command: TOY=1 ./doitw …\n"
     assert project.refusal("why", "TOY=1", code=3) == said
 
 

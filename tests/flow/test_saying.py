@@ -70,10 +70,10 @@ def test_a_wrong_command_line_exits_with_3_and_no_traceback(project: Project, ar
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (("TOY=1",), "'TOY=1' is no task\nhint: variables of the environment stand before the command\n"),
-        (("-n", "1", "first", "TOY=1"), "'TOY=1' is no task\nhint: variables of the environment stand before"),
-        (("--nosuch",), "doit run: option --nosuch not recognized\nhint: doit help run\n"),
-        (("first", "--nosuch"), "doit run: option --nosuch not recognized\nhint: doit help run\n"),
+        (("TOY=1",), "'TOY=1' is not a task\nhint: put environment variables before the command: TOY=1 ./doitw …\n"),
+        (("-n", "1", "first", "TOY=1"), "'TOY=1' is not a task\nhint: put environment variables before"),
+        (("--nosuch",), "doit run: option --nosuch not recognized\nhint: ./doitw help run\n"),
+        (("first", "--nosuch"), "doit run: option --nosuch not recognized\nhint: ./doitw help run\n"),
         (("-n", "x"), "doit run: "),
     ],
 )
@@ -185,6 +185,18 @@ def test_a_terminal_shows_one_live_line_for_each_running_task(project: Project) 
     assert "first:x | done in" in done.out
 
 
+def test_a_failed_run_names_the_failed_task_in_its_last_line(project: Project) -> None:
+    last = project.doit("-n", "1", "-c", "other", "third", env={"TOY_FAIL": "second:x"}).out.splitlines()[-1]
+    assert re.fullmatch(r"2 ran, 1 failed, 1 blocked in [\d.]+ s; failed: second:x; exit 1", last)
+
+
+def test_what_is_up_to_date_may_say_a_few_words_on_its_result(project: Project) -> None:
+    project.fresh()
+    out = project.doit().out
+    assert "other:x | up to date: kept at artifacts/out/other:x.txt\n" in out
+    assert "first:x | up to date\n" in out
+
+
 def test_a_terminal_that_knows_only_ascii_breaks_nothing(project: Project) -> None:
     project.write("src/naïve.txt", "x")
     project.fresh()
@@ -212,9 +224,9 @@ def test_the_dependency_database_of_doit_is_never_written(project: Project) -> N
 def test_doit_list_knows_the_tasks_and_points_to_their_states(project: Project) -> None:
     assert re.findall(r"^\w+:x", project.doit("list", "--all").out, re.MULTILINE) == list(ALL)
     done = project.doit("list", "-s")
-    assert (done.code, done.out, done.err) == (3, "", "doit list knows no states\nhint: doit status\n")
+    assert (done.code, done.out, done.err) == (3, "", "doit list knows no states\nhint: ./doitw status\n")
     done = project.doit("list", "--nope")
-    assert (done.code, done.err) == (3, "doit list: option --nope not recognized\nhint: doit help list\n")
+    assert (done.code, done.err) == (3, "doit list: option --nope not recognized\nhint: ./doitw help list\n")
 
 
 @pytest.mark.parametrize("command", ["clean", "dumpdb", "ignore", "info", "reset-dep", "strace"])

@@ -78,6 +78,7 @@ def toy(name: str, inputs: Inputs, make: Callable[[Run], str], *needs: str, rest
             Claim(kind="file", what={"path": out["path"], "sha256": out["sha256"]}),
             Claim(kind="lamp", what={"name": name}),
         ),
+        summary=(lambda out: f"kept at {out['path']}") if name == "other:x" else None,
         restore=restore if restorable else None, lazy=name in os.environ.get("TOY_LAZY", "").split(),
     )  # fmt: skip
 

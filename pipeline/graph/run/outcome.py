@@ -47,6 +47,8 @@ class Outcome(Struct, frozen=True, kw_only=True):
     fingerprint: str | None = None
     reasons: tuple[Reason, ...] = ()
     outputs: Outputs | None = None
+    summary: str = ""
+    """A few words on the result, for people."""
     error: BaseException | None = None
     traceback: str = ""
     log: Path | None = None

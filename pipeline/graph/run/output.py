@@ -218,7 +218,7 @@ def outcome_text(outcome: Outcome) -> str:
     name = outcome.task
     match outcome.end:
         case End.SKIPPED:
-            return f"{name} | up to date"
+            return f"{name} | up to date" + (f": {outcome.summary}" if outcome.summary else "")
         case End.LATER:
             return f"{name} | not needed"
         case End.BLOCKED:

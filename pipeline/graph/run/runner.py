@@ -26,7 +26,7 @@ from pipeline.graph.records import Record
 from pipeline.graph.run.guards import check_code_unchanged, check_inputs_unchanged, check_upstream_intact, read_code
 from pipeline.graph.run.outcome import End, Outcome, as_interruption
 from pipeline.graph.run.output import Screen, TaskLog
-from pipeline.graph.task import Outputs, Run, Task
+from pipeline.graph.task import MALFORMED, Outputs, Run, Task
 from pipeline.graph.world import NEVER
 
 MAX_PAST_RUNS = 10
@@ -263,12 +263,17 @@ class Runner:
         return results
 
     def _outcome(self, decision: Decision, end: End, record: Record) -> Outcome:
+        summarise, summary = self.graph.tasks[decision.task].summary, ""
+        # Another version may have recorded other outputs.
+        with suppress(*MALFORMED):
+            summary = summarise(record.outputs) if summarise else ""
         return Outcome(
             task=decision.task,
             end=end,
             fingerprint=decision.fingerprint,
             reasons=decision.reasons,
             outputs=record.outputs,
+            summary=summary,
         )
 
     def _lock(self, task: Task) -> Path:

@@ -14,12 +14,12 @@ from pipeline.commands.text import (
     format_age,
     format_duration,
     format_size,
-    format_table,
     format_tree,
     shorten_hashes,
     state_text,
 )
 from pipeline.core.errors import ConfigError
+from pipeline.core.tables import format_table
 from pipeline.graph.graph import Graph
 from pipeline.graph.selection import select_tasks
 from pipeline.graph.task import Claim, Inputs, Outputs, Run, Task
