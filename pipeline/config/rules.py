@@ -1,13 +1,14 @@
 """Rules that no model of a single value can express: valid addresses, and parts that must fit together."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 
 from pipeline.config.launcher_contract import is_node_specific
 from pipeline.config.models import Cluster, CombinedImage, Image, Node, Pipeline
+from pipeline.config.serve_rules import serve_problems
 from pipeline.core.names import normalised_name
 from pipeline.core.suggest import suggestion
 
@@ -25,23 +26,6 @@ DEBIAN_KEYS = ("debian", "packages")
 """The keys of `base` that only an image made from Debian packages has."""
 MAX_HOST_NAME_CHARS = 63
 """The limit of one label of a host name. A container's name becomes the host name in it."""
-DERIVED_ARGUMENTS = {
-    "--model": "serve.model",
-    "--served-model-name": "serve.name",
-    "--port": "serve.port",
-    "--host": "nodes (the first one's address)",
-    "--tensor-parallel-size": "nodes and accelerators",
-    "-tp": "nodes and accelerators",
-    "--distributed-executor-backend": "executor",
-    "--nnodes": "nodes",
-    "-n": "nodes",
-    "--node-rank": "nodes",
-    "-r": "nodes",
-    "--master-addr": "nodes",
-    "--master-port": "nodes",
-    "--headless": "nodes",
-}
-"""The arguments of `vllm serve` that Tandem derives, and the keys of pipeline.yaml that they follow from."""
 
 
 def pipeline_violations(pipeline: Pipeline, images: Mapping[str, Image]) -> Iterator[Violation]:
@@ -73,7 +57,11 @@ def image_violations(image: Image, folder: Path) -> Iterator[Violation]:
     for variable in image.env:
         if is_node_specific(variable):
             reason = f"{variable} differs from node to node, and no image may have it"
-            yield ("env", variable), reason, "launchers set it; for a cluster of Tandem put it into serve.env"
+            yield (
+                ("env", variable),
+                reason,
+                "launchers set it, as Tandem does; what the nodes of a cluster share may go into its serve.env",
+            )
     folders: list[tuple[Key, str | None]] = [(("files",), image.files), (("smoke", "config"), image.smoke.config)]
     folders += [(("distributions", i), name) for i, name in enumerate(image.distributions)]
     for key, name in folders:
@@ -214,7 +202,8 @@ def _cluster_violations(name: str, cluster: Cluster, images: Mapping[str, Image]
             near if near.startswith("did you") else f"{TINY_MODEL} (made by Tandem), or an absolute path on the nodes"
         )
         yield ("serve", "model"), f"{model!r} is neither {TINY_MODEL} nor an absolute path", hint
-    yield from ((("serve", "args", i), reason, hint) for i, reason, hint in _argument_violations(cluster.serve.args))
+    for key, reason, hint in serve_problems(cluster):
+        yield ("serve", *key), reason, hint
 
 
 def _node_violations(cluster: str, node: Node) -> Iterator[Violation]:
@@ -254,19 +243,6 @@ def _container_violations(pipeline: Pipeline) -> Iterator[Violation]:
             if other != name:
                 reason = f"its container {container} would also be one of the cluster {other}"
                 yield ("clusters", name, "nodes", i, "name"), reason, "rename the node or a cluster"
-
-
-def _argument_violations(args: Iterable[str]) -> Iterator[tuple[int, str, str]]:
-    for i, word in enumerate(args):
-        option = word.partition("=")[0]
-        if option.startswith("--"):
-            option = option.replace("_", "-")
-        if option in DERIVED_ARGUMENTS:
-            yield (
-                i,
-                f"Tandem gives {option} itself",
-                f"it follows from {DERIVED_ARGUMENTS[option]} of the cluster: leave it out",
-            )
 
 
 def _port_violations(pipeline: Pipeline) -> Iterator[Violation]:

@@ -99,6 +99,16 @@ def test_what_is_written_is_what_is_read(root: Path) -> None:
         ("pipeline.yaml", "--max-model-len", "--port=9", "serve.args[0]: Tandem gives --port itself", "serve.port"),
         ("pipeline.yaml", "--max-model-len", "-tp", "serve.args[0]: Tandem gives -tp itself", "accelerators"),
         ("pipeline.yaml", "--max-model-len", "--served_model_name", "gives --served-model-name itself", "serve.name"),
+        ("pipeline.yaml", "--max-model-len", "--ssl-certfile=/c", "serve.args[0]: --ssl-certfile makes", "proxy"),
+        ("pipeline.yaml", "--max-model-len", "--ssl_keyfile", "serve.args[0]: --ssl-keyfile makes", "leave it out"),
+        ("pipeline.yaml", '{A: "1"}', "{VLLM_HOST_IP: x}", "serve.env.VLLM_HOST_IP: it differs", "nodes[].address"),
+        ("pipeline.yaml", '{A: "1"}', "{RAY_ADDRESS: x}", "serve.env.RAY_ADDRESS: it differs", "nodes[].address"),
+        ("pipeline.yaml", '{A: "1"}', "{MASTER_ADDR: x}", "serve.env.MASTER_ADDR: it differs", "nodes[].address"),
+        ("pipeline.yaml", '{A: "1"}', '{RANK: "0"}', "local.serve.env.RANK: it differs", "nodes[].address"),
+        ("pipeline.yaml", "--max-model-len", "--pipeline-parallel-size=2", "2 × 2 × 1 accelerators, and", "-pp"),
+        ("pipeline.yaml", "--max-model-len, \"256\"", "-pp, \"3\"", "2 × 3 × 1 accelerators, and there are 2", "-pp"),
+        ("pipeline.yaml", "--max-model-len, \"256\"", "--data_parallel_size, \"2\"", "2 × 1 × 2 accelerators", "-dp"),
+        ("pipeline.yaml", "--max-model-len, \"256\"", "-dp=2, -pp=2", "2 × 2 × 2 accelerators", "-dp"),
         (IN_IMAGE, "files: files", "files: /etc", "cpu/image.yaml:5: files: '/etc'", "as seen from"),
         (IN_IMAGE, "files: files", "files: ../cpu", "cpu/image.yaml:5: files: '../cpu'", "as seen from"),
         (IN_IMAGE, "files: files", "smoke: {imports: [a b]}", "smoke.imports[0]: 'a b' is not a module's name", ""),
@@ -464,3 +474,18 @@ def test_secrets_of_the_configuration_are_hidden_even_when_it_is_refused(root: P
     with pytest.raises(ConfigError):
         loader.load_config(root)
     assert redact.clean("s3cr3t-canary") == "***"
+
+
+@pytest.mark.parametrize(
+    "args", ['-pp, "1"', '--pipeline-parallel-size=1, "--data-parallel-size", "1"', '-pp=2, -pp, "1"', "--pp, x, -dp=?"]
+)
+def test_parallel_sizes_that_fit_the_accelerators_are_taken(root: Path, args: str) -> None:
+    text = (root / "pipeline.yaml").read_text()
+    (root / "pipeline.yaml").write_text(text.replace('--max-model-len, "256"', args))
+    assert loader.load_config(root).pipeline.clusters["local"].accelerators == 1
+
+
+def test_what_interfaces_a_cluster_uses_may_be_said_for_all_nodes(root: Path) -> None:
+    text = (root / "pipeline.yaml").read_text()
+    (root / "pipeline.yaml").write_text(text.replace('{A: "1"}', "{GLOO_SOCKET_IFNAME: eth0}"))
+    assert loader.load_config(root).pipeline.clusters["local"].serve.env == {"GLOO_SOCKET_IFNAME": "eth0"}
