@@ -1,15 +1,15 @@
-"""Compile the .py files named on stdin (relative to a folder); runs under a locked interpreter.
+"""Compiles the .py files named on stdin (relative to a folder); runs under a locked interpreter.
 
 usage: bytecode.py FOLDER PREFIX WORKERS
 
-PREFIX is where FOLDER will lie in the image: the path that ends up in the code. A .pyc holds its source's hash, which
-is checked when it is read: it is good whatever mtime the source gets, and not taken once the source was patched, as
-launchers' mods do with vLLM. Files that do not compile (templates, tests of syntax errors) are left as they are. It
-forks by itself: under an explicit dynamic linker sys.executable is not Python.
+PREFIX is the folder's path in the image, which the code objects name. Python checks a .pyc by its source's hash: the
+source may have any mtime, and a source that was patched (as launchers' mods do with vLLM) is compiled again. Files that
+do not compile (templates, tests of syntax errors) are skipped. Workers are forked here: under an explicit dynamic
+linker sys.executable is not Python.
 
-What was compiled before in the same process shows in the bytecode: which equal constants are one object depends on what
-was interned. So every folder has a process of its own that starts from the same state, and neither the number of
-workers nor other folders can be seen in it.
+Bytecode depends on what the same process has compiled before: which equal constants are one object depends on what was
+interned. So every folder has a process of its own that starts from the same state, and its bytecode depends neither on
+the number of workers nor on other folders.
 """
 
 import itertools
@@ -21,7 +21,7 @@ from functools import partial
 
 
 def compile_all(folder: str, prefix: str, names: list[str]) -> None:
-    """Compile each file below `folder`, without a word for those that cannot be."""
+    """Compiles each file below `folder`; skips those that do not compile."""
     for name in names:
         py_compile.compile(
             f"{folder}/{name}",
@@ -32,7 +32,7 @@ def compile_all(folder: str, prefix: str, names: list[str]) -> None:
 
 
 def fork(work: Callable[[], None]) -> int:
-    """Do something in a process of its own, and return its id; its status is 0 if that ended well."""
+    """Does the work in a new process, and returns its id; the process ends with status 0 unless the work raises."""
     child = os.fork()
     if child == 0:
         status = 1
@@ -45,14 +45,14 @@ def fork(work: Callable[[], None]) -> int:
 
 
 def compile_folders(folder: str, prefix: str, batches: Sequence[list[str]]) -> None:
-    """Compile batches of files one after the other, each in a process of its own."""
+    """Compiles batches of files one after the other, each in a process of its own."""
     for names in batches:
         if os.waitpid(fork(partial(compile_all, folder, prefix, names)), 0)[1]:
             raise SystemExit(1)
 
 
 def main() -> int:
-    """Share the folders among WORKERS processes; the status is 0 if all of them ended well."""
+    """Divides the folders among WORKERS processes; returns 0 if all of them succeeded."""
     folder, prefix, workers = sys.argv[1], sys.argv[2], int(sys.argv[3])
     names = sorted(sys.stdin.read().splitlines(), key=os.path.split)
     batches = [list(group) for _, group in itertools.groupby(names, os.path.dirname)]

@@ -1,6 +1,7 @@
-"""Says of a machine what a launcher's operator would: the interface with an address, RDMA devices, the file limit.
+"""Prints what a launcher's operator knows of a machine: the interface of an address, RDMA devices, the file limit.
 
-Runs in a container with the machine's network; the address is the first argument, ports to look at are the others.
+Runs in a container with the machine's network. The first argument is the address, the others are ports; `taken` are
+the ports that are in use.
 """
 
 import fcntl
@@ -15,17 +16,17 @@ SIOCGIFADDR = 0x8915  # netdevice(7)
 
 
 def address(interface: str) -> str:
-    """The IPv4 address of an interface, "" if it has none."""
+    """Returns the IPv4 address of an interface; empty if it has none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            asked = struct.pack("256s", interface.encode()[:15])
-            return socket.inet_ntoa(fcntl.ioctl(probe.fileno(), SIOCGIFADDR, asked)[20:24])
+            request = struct.pack("256s", interface.encode()[:15])
+            return socket.inet_ntoa(fcntl.ioctl(probe.fileno(), SIOCGIFADDR, request)[20:24])
         except OSError:
             return ""
 
 
 def taken(port: int) -> bool:
-    """Whether something of the machine listens on a port already."""
+    """Tells whether a program on the machine listens on a port."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -36,7 +37,7 @@ def taken(port: int) -> bool:
 
 
 def main(wanted: str, ports: list[str]) -> None:
-    """Print the facts as one line of JSON."""
+    """Prints the facts as one line of JSON."""
     interfaces = [name for _, name in socket.if_nameindex()]
     devices = Path("/sys/class/infiniband")
     facts = {

@@ -1,10 +1,10 @@
-"""Answers questions about the Python side of an image from inside it: one process, so that torch and vLLM load once.
+"""Answers questions about the Python side of an image from inside it, in one process that loads torch and vLLM once.
 
-Called with a list of questions as JSON: `python3 python_facts.py '["versions", "import:torch", …]'`. Each question is
-announced before it is worked on, and its answer written as soon as it is there, in lines that begin with MARK: what
-else libraries print does not matter, and if the process dies the last announced question says over what.
+`python3 python_facts.py '["versions", "import:torch", …]'` takes the questions as JSON. It announces each question
+before it works on it, and writes the answer as soon as it has it, in lines that begin with MARK. Other output of
+libraries does not matter. If the process dies, the last announced question is the cause.
 
-It runs in foreign images: the standard library only, and what a question itself is about.
+It runs in foreign images: it imports the standard library, and otherwise only what a question is about.
 """
 
 import base64
@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any
 
 MARK = "@@tandem "
-# Of the launcher's eras (docs/launcher-contract.md 2.1 to 2.4).
 MULTI_NODE = ["--nnodes", "2", "--node-rank", "1", "--master-addr", "10.0.0.1", "--master-port", "29501", "--headless"]
+"""The options of `vllm serve` without Ray (docs/launcher-contract.md 2.2)."""
 RAY_START = {
     "head, until 2026-03-11": "--block --head --port 6379 --node-ip-address 10.0.0.1 --include-dashboard=True"
     " --dashboard-host 0.0.0.0 --dashboard-port 8265 --disable-usage-stats",
@@ -36,80 +36,78 @@ RAY_START = {
     "worker": "--block --address=10.0.0.1:29501 --object-store-memory 1073741824 --num-cpus 2"
     " --node-ip-address 10.0.0.2 --disable-usage-stats",
 }
-
-
-# The files that decide which models are known, and how a model's configuration is read.
+"""The options of `ray start` in all eras (docs/launcher-contract.md 2.1 to 2.4)."""
 DECIDING = re.compile(
     r"vllm/(model_executor/models|transformers_utils)/.*\.py|transformers/(models/auto/.*|modeling_rope_utils)\.py"
 )
+"""The files that decide which models are known, and how a model's configuration is read."""
 
 
 @functools.cache
 def _distributions() -> list[tuple[str, str, str, Any, Any]]:
-    """Every distribution on the path, in its order: name, version, folder, metadata, and the distribution itself."""
-    from importlib.metadata import distributions
-
-    found = []
-    for one in distributions():
-        metadata = one.metadata
+    """Returns name, version, folder, metadata and object of each distribution, in the order of Python's path."""
+    rows = []
+    for distribution in importlib.metadata.distributions():
+        metadata = distribution.metadata
         if "Name" in metadata:
-            found.append((str(metadata["Name"]), str(metadata["Version"]), str(one.locate_file("")), metadata, one))
-    return found
+            folder = str(distribution.locate_file(""))
+            rows.append((str(metadata["Name"]), str(metadata["Version"]), folder, metadata, distribution))
+    return rows
 
 
 def versions(_: str) -> list[list[str]]:
-    """Every distribution on the path: name, version, folder."""
+    """Returns name, version and folder of every distribution."""
     return [[name, version, folder] for name, version, folder, _, _ in _distributions()]
 
 
 def requirements(_: str) -> dict[str, Any]:
-    """The interpreter's version, and every distribution: name, version, folder, what it wants, its extras."""
+    """Returns the interpreter's version, and name, version, folder, requirements and extras of every distribution."""
     return {
         "python": ".".join(map(str, sys.version_info[:3])),
         "distributions": [
-            [name, version, folder, one.requires or [], metadata.get_all("Provides-Extra") or []]
-            for name, version, folder, metadata, one in _distributions()
+            [name, version, folder, distribution.requires or [], metadata.get_all("Provides-Extra") or []]
+            for name, version, folder, metadata, distribution in _distributions()
         ],
     }
 
 
 def changed(_: str) -> list[list[Any]]:
-    """Deciding files that are not as their distribution installed them: name, version, path, whether it is there.
+    """Returns the deciding files that differ from their RECORD: distribution, its version, path, whether it exists.
 
-    A file without a hash, as editable installs have them, and a distribution without a RECORD are not judged.
+    A file without a hash, as editable installs have them, and a distribution without a RECORD are not compared.
     """
-    found: list[list[Any]] = []
-    for name, version, _, _, one in _distributions():
+    rows: list[list[Any]] = []
+    for name, version, _, _, distribution in _distributions():
         if name.startswith(("vllm", "transformers")):
-            found += [[name, version, path, there] for path, there in _changed(one)]
-    return found
+            rows += [[name, version, path, exists] for path, exists in _changed(distribution)]
+    return rows
 
 
-def _changed(one: Any) -> list[tuple[str, bool]]:
-    found = []
-    for row in csv.reader((one.read_text("RECORD") or "").splitlines()):
+def _changed(distribution: Any) -> list[tuple[str, bool]]:
+    files = []
+    for row in csv.reader((distribution.read_text("RECORD") or "").splitlines()):
         if len(row) < 2 or "=" not in row[1] or not DECIDING.fullmatch(row[0]):
             continue
         algorithm, _, written = row[1].partition("=")
-        path = Path(str(one.locate_file(row[0])))
+        path = Path(str(distribution.locate_file(row[0])))
         if not path.is_file():
-            found.append((str(path), False))
+            files.append((str(path), False))
         elif algorithm in hashlib.algorithms_available:
             digest = hashlib.new(algorithm, path.read_bytes()).digest()
             if base64.urlsafe_b64encode(digest).rstrip(b"=").decode() != written.rstrip("="):
-                found.append((str(path), True))
-    return found
+                files.append((str(path), True))
+    return files
 
 
 def import_module(name: str) -> dict[str, str]:
-    """The module's version, and its file with links resolved."""
+    """Returns the module's version, and its file with links resolved (`real`)."""
     module = importlib.import_module(name)
     file = str(module.__file__)
     return {"version": str(getattr(module, "__version__", "")), "real": os.path.realpath(file)}
 
 
 def library(name: str) -> str:
-    """Loads a shared library by its name."""
+    """Loads a shared library, and returns its name."""
     import ctypes
 
     ctypes.CDLL(name)
@@ -117,34 +115,37 @@ def library(name: str) -> str:
 
 
 def registry(architecture: str) -> dict[str, Any]:
-    """What vLLM's own registry says of an architecture: listed, inspected, loaded; if not, where its file and its model
-    are.
+    """Returns whether vLLM's registry lists and loads an architecture.
+
+    `looks_in` is the registry's file, `known` the number of its entries, `listed` whether this one is there. A listed
+    architecture has `loaded` (its class) or `fails` (the error). Any other has `files` of vLLM that define its class,
+    and `main`, the listed models that it is the MTP heads of.
     """
     module: Any = importlib.import_module("vllm.model_executor.models.registry")
-    # vLLM inspects a class in a process of its own so as not to initialise CUDA in this one; nothing here minds, and
+    # vLLM inspects a class in another process so as not to initialise CUDA in this one. Here CUDA does not matter, and
     # that process would import torch and vLLM again for every class.
     if hasattr(module, "_run_in_subprocess"):
         module._run_in_subprocess = lambda function: function()  # noqa: SLF001
     models = module.ModelRegistry.models
     file = Path(str(module.__file__))
-    found: dict[str, Any] = {
+    entry: dict[str, Any] = {
         "looks_in": str(file),
         "known": len(models),
         "listed": architecture in module.ModelRegistry.get_supported_archs(),
     }
-    if not found["listed"]:
-        return {**found, "files": _defining(file.parent, architecture), "main": _main(module, architecture)}
+    if not entry["listed"]:
+        return {**entry, "files": _defining(file.parent, architecture), "main": _main(module, architecture)}
     try:
         models[architecture].inspect_model_cls()
         loaded = models[architecture].load_model_cls()
     except Exception as error:
         traceback.print_exc()
-        return {**found, "fails": f"{type(error).__name__}: {error}"}
-    return {**found, "loaded": f"{loaded.__module__}.{loaded.__qualname__}"}
+        return {**entry, "fails": f"{type(error).__name__}: {error}"}
+    return {**entry, "loaded": f"{loaded.__module__}.{loaded.__qualname__}"}
 
 
 def _main(module: Any, architecture: str) -> list[str]:
-    """The listed models that an architecture of multi-token prediction heads belongs to."""
+    """Returns the listed models whose multi-token prediction heads an architecture is."""
     begin, heads, _ = architecture.partition("MTP")
     listed = module.ModelRegistry.get_supported_archs()
     return sorted(name for name in listed if heads and name.startswith(f"{begin}For"))
@@ -157,7 +158,7 @@ def _defining(folder: Path, class_name: str) -> list[str]:
 
 
 def models(_: str) -> dict[str, list[str]]:
-    """What vLLM's registry lists by itself, and what plug-ins add to it."""
+    """Returns what vLLM's registry lists by itself, and what plug-ins add to it."""
     module: Any = importlib.import_module("vllm.model_executor.models.registry")
     listed = sorted(module.ModelRegistry.get_supported_archs())
     importlib.import_module("vllm.plugins").load_general_plugins()
@@ -165,18 +166,22 @@ def models(_: str) -> dict[str, list[str]]:
 
 
 def config(folder: str) -> dict[str, Any]:
-    """What vLLM's own configuration parser makes of the config.json in a folder, beside what the file says."""
-    said = json.loads(Path(folder, "config.json").read_text("utf-8"))
+    """Returns how vLLM reads the config.json of a folder.
+
+    `class` is the class of the configuration, `architectures` its architectures, and `differs` the whole numbers that
+    vLLM reads differently: key, number in the file, number as read.
+    """
+    written = json.loads(Path(folder, "config.json").read_text("utf-8"))
     module: Any = importlib.import_module("vllm.transformers_utils.config")
     parsed = module.get_config(folder, trust_remote_code=False)
     text = parsed.get_text_config()
-    wanted = said.get("text_config", said)
+    numbers = written.get("text_config", written)
     return {
         "class": f"{type(parsed).__module__}.{type(parsed).__qualname__}",
         "architectures": list(parsed.architectures or ()),
         "differs": [
             [key, value, getattr(text, key, None)]
-            for key, value in sorted(wanted.items())
+            for key, value in sorted(numbers.items())
             if type(value) is int and getattr(text, key, None) != value
         ],
     }
@@ -226,7 +231,7 @@ def _vllm(*words: str) -> tuple[int | str | None, str]:
 
 
 def ray_options(_: str) -> list[str]:
-    """The command lines of `ray start` that launchers use, parsed and not run."""
+    """Parses the command lines of `ray start` that launchers use, without running them; returns their names."""
     module: Any = importlib.import_module("ray.scripts.scripts")
     for options in RAY_START.values():
         module.start.make_context("start", options.split())
@@ -234,7 +239,7 @@ def ray_options(_: str) -> list[str]:
 
 
 def dashboard(_: str) -> str:
-    """What the extra of ray[default] brings."""
+    """Imports what ray[default] adds to Ray; returns its file."""
     module = importlib.import_module("ray.dashboard.optional_deps")
     return str(module.__file__)
 
@@ -255,19 +260,19 @@ QUESTIONS: dict[str, Callable[[str], Any]] = {
 
 
 def answer(question: str) -> dict[str, Any]:
-    """The answer to one question (`kind` or `kind:argument`), or the reason that there is none."""
+    """Returns the answer to one question (`kind` or `kind:argument`), or the error."""
     kind, _, argument = question.partition(":")
     try:
         return {"question": question, "value": QUESTIONS[kind](argument)}
-    # Whatever a library raises, SystemExit of a parser included, is this question's answer and not the next one's.
+    # Whatever a library raises, a parser's SystemExit included, answers this question and must not stop the others.
     except BaseException as error:
         traceback.print_exc()
         return {"question": question, "error": f"{type(error).__name__}: {error}"}
 
 
 def main(questions: list[str]) -> None:
-    """Answer the questions in their order."""
-    # Libraries may point stdout elsewhere; the answers keep the first one.
+    """Answers the questions in their order."""
+    # Libraries may redirect stdout; the answers keep the original one.
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
 
     def say(record: dict[str, Any]) -> None:
@@ -279,7 +284,7 @@ def main(questions: list[str]) -> None:
     for question in questions:
         say({"asked": question})
         say(answer(question))
-    # Not by return: what threads and libraries do at exit is no part of any answer.
+    # What threads and libraries do at exit is not part of any answer.
     os._exit(0)
 
 

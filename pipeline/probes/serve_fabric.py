@@ -1,4 +1,4 @@
-"""One rank of a collective over the backend that the engine will use: is the sum right, and how fast was it?
+"""One rank of a collective over the backend that the engine will use: checks the sum, and measures its speed.
 
 `python3 serve_fabric.py RANK WORLD HEAD PORT BACKEND`; prints one line of JSON: {"rank", "right", "mib_per_s"}. The
 bandwidth is what one rank gets through an all_reduce of 4 MiB: bytes of the tensor by seconds, the best of a few.
@@ -11,15 +11,15 @@ from datetime import timedelta
 
 WORDS = 1 << 20
 ROUNDS = 5
-WITHIN = timedelta(seconds=240)
+TIMEOUT = timedelta(seconds=240)
 
 
 def main(rank: int, world: int, head: str, port: int, backend: str) -> dict[str, object]:
-    """Join the others, sum, and compare with what the sum must be."""
+    """Joins the other ranks, sums, and compares the sum with the right one."""
     import torch  # type: ignore[import-not-found]  # only images have it
     import torch.distributed as dist  # type: ignore[import-not-found]
 
-    dist.init_process_group(backend, init_method=f"tcp://{head}:{port}", rank=rank, world_size=world, timeout=WITHIN)
+    dist.init_process_group(backend, init_method=f"tcp://{head}:{port}", rank=rank, world_size=world, timeout=TIMEOUT)
     right, best = True, float("inf")
     for turn in range(ROUNDS):
         tensor = torch.full((WORDS,), float(rank + 1 + turn))

@@ -1,7 +1,7 @@
-"""The life of one node's container: Ray, then on a word the engine; when one of them ends, everything ends.
+"""The first process of a node's container: starts Ray, then the engine on a signal, and ends when one of them ends.
 
-Runs as process 1: `python3 serve_node.py JSON`, where JSON is {"ray": argv or null, "serve": argv or null}. In an argv
-"@address@" stands for the node's own address. The engine starts once the file `go` lies beside this one.
+`python3 serve_node.py JSON` takes {"ray": argv or null, "serve": argv or null}. In an argv, "@address@" stands for the
+node's own address. The engine starts once the file `go` lies beside this one.
 """
 
 import json
@@ -18,21 +18,21 @@ from types import FrameType
 
 GO = Path(__file__).with_name("go")
 STARTED = "Ray runtime started"
-# Ray gives its raylet 30 s, written into its code (ray/_private/node.py); a busy machine misses that.
+# Ray's code gives its raylet 30 s (ray/_private/node.py), which a busy machine may exceed.
 TOO_SLOW = "timed out during startup"
 ATTEMPTS = 4
-GRACE = 2.0
+STOP_GRACE_S = 2.0
 SHIM = Path(__file__).with_name("emulation") / "patience.c"
-"""There only where an emulator runs the node."""
+"""It exists only where an emulator runs the node."""
 
 
 def say(text: str) -> None:
-    """One line of our own in the container's log."""
+    """Prints a line of our own to the container's log."""
     print(f"tandem: {text}", flush=True)
 
 
 def main(plan: dict[str, list[str] | None]) -> int:
-    """Run what the plan says; the exit status of what ended first."""
+    """Runs the plan; returns the exit status of the program that ended first."""
     signal.signal(signal.SIGTERM, _stop)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -57,21 +57,21 @@ def main(plan: dict[str, list[str] | None]) -> int:
 
 
 def preload(source: Path) -> None:
-    """Have every process that starts from here load what the C source makes, Ray's workers too."""
+    """Compiles the C source, and preloads the library into every process that starts from here, Ray's workers too."""
     library = source.with_suffix(".so")
     try:
         subprocess.run(["gcc", "-O1", "-fPIC", "-shared", "-o", library, source], check=True)
     except (OSError, subprocess.CalledProcessError) as error:
-        say(f"without {source.name}: {error}; what waits for other nodes takes a processor")
+        say(f"without {source.name}: {error}; processes that wait for other nodes occupy a processor")
         return
-    # The raylet takes LD_PRELOAD from its workers' environment unless it is told not to (seen with Ray 2.60).
+    # Without the second variable, the raylet removes LD_PRELOAD from its workers' environment (seen with Ray 2.60).
     os.environ.update(
         LD_PRELOAD=":".join(filter(None, (str(library), os.environ.get("LD_PRELOAD")))), RAY_LD_PRELOAD_ON_WORKERS="1"
     )
 
 
 def start_ray(argv: list[str]) -> "subprocess.Popen[str] | None":
-    """Ray's own process (`ray start --block`), once its node is up; None if it would not start."""
+    """Starts `ray start --block`, and returns its process once its node is up; None if it does not start."""
     for attempt in range(1, ATTEMPTS + 1):
         process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         assert process.stdout is not None
@@ -90,7 +90,7 @@ def start_ray(argv: list[str]) -> "subprocess.Popen[str] | None":
 
 
 def pass_on(process: "subprocess.Popen[str]") -> None:
-    """Let a thread print what the process still says, so that its pipe never fills."""
+    """Prints the further output of the process in a thread, so that its pipe never fills."""
     from threading import Thread
 
     assert process.stdout is not None
@@ -104,14 +104,14 @@ def pass_on(process: "subprocess.Popen[str]") -> None:
 
 
 def clear() -> None:
-    """End what a failed start left behind: as process 1 this reaches every other process, and not itself."""
+    """Kills what a failed start left behind: as process 1 it reaches every other process, and not itself."""
     if os.getpid() == 1:
         with suppress(ProcessLookupError):
             os.kill(-1, signal.SIGKILL)
 
 
 def wait_for_go(running: dict[int, str]) -> None:
-    """Until the file is there; ends the process if Ray ends meanwhile."""
+    """Waits until the file exists; ends this process if Ray ends meanwhile."""
     while not GO.exists():
         for pid in running:
             if os.waitpid(pid, os.WNOHANG)[0]:
@@ -121,7 +121,7 @@ def wait_for_go(running: dict[int, str]) -> None:
 
 
 def outlive(running: dict[int, str]) -> int:
-    """Wait until one of them ends, reaping what others leave behind; never a success."""
+    """Waits until one of them ends, and reaps orphans meanwhile; never returns 0."""
     while True:
         pid, status = os.wait()
         if pid in running:
@@ -135,7 +135,7 @@ def _stop(_number: int, _frame: FrameType | None) -> None:
     if os.getpid() == 1:
         with suppress(ProcessLookupError):
             os.kill(-1, signal.SIGTERM)
-        time.sleep(GRACE)
+        time.sleep(STOP_GRACE_S)
     sys.exit(0)
 
 

@@ -184,12 +184,12 @@ def one(ready: Ready, era: str, machines: list[ClusterMachine], arguments: Seque
     return verdict
 
 
-def test_a_cluster_that_somebody_runs_already_is_left_alone(ready: Ready) -> None:
+def test_a_running_cluster_of_another_user_is_left_alone(ready: Ready) -> None:
     theirs = ready.docker(
         1, "run", "-d", "--name", CONTAINER_NAME, "--entrypoint=", ready.reference, "sleep", "infinity"
     )
     try:
-        with pytest.raises(HostError, match=f"spark-2 has a container {CONTAINER_NAME} already"):
+        with pytest.raises(HostError, match=f"spark-2 already has a container {CONTAINER_NAME}"):
             eras.check_eras(
                 ready.reference,
                 "x",

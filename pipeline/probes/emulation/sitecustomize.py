@@ -3,14 +3,13 @@
 The folder of this file goes into PYTHONPATH of a container, only where an emulator runs it; it is never part of an
 image. Without an emulator it changes nothing.
 
-Names: under qemu and binfmt_misc a program sees its own command line as it should be, but that of any other process
-begins with the interpreter (and, where argv[0] is preserved, the path of the program). Ray finds its raylet by
-argv[0] and then says "No node info found matching attributes"; so psutil is made to leave the emulator's words out.
+Names: under qemu and binfmt_misc a program sees its own command line unchanged, but that of any other process begins
+with the interpreter (and, where argv[0] is preserved, with the path of the program). Ray finds its raylet by argv[0],
+and would fail with "No node info found matching attributes". So psutil is patched to omit the emulator's words.
 
-Time: `ray start` gives the raylet 30 s, a number written into ray/_private/node.py, and the raylet gives its agents
-30 s to say on which ports they listen, a number compiled into it. Emulated agents take that long to import what they
-need as soon as another program wants the processor. So the clock of that module runs slower, and the agents choose
-their ports, and say so, before they import anything.
+Time: `ray start` gives the raylet 30 s (in ray/_private/node.py), and the raylet gives its agents 30 s to report their
+ports (compiled into it). Emulated agents need that long for their imports if another program wants the processor. So
+the clock of that module runs slower, and the agents choose and report their ports before they import anything.
 """
 
 import os
@@ -28,14 +27,14 @@ SLOWER = 8
 
 
 def emulators_words() -> list[str]:
-    """What the emulator puts before argv: none without one, else one or two words, its own path first."""
+    """Returns the one or two words that an emulator puts before argv, its own path first; none without an emulator."""
     # The emulator rewrites /proc/self, but not /proc/thread-self.
     raw = _words(Path("/proc/thread-self/cmdline"))
     return raw[: len(raw) - len(_words(Path("/proc/self/cmdline")))]
 
 
 def without(prefix: Sequence[str], cmdline: list[str]) -> list[str]:
-    """`cmdline` as the program itself sees it; untouched if it does not begin as emulated ones do."""
+    """Returns `cmdline` as the program itself sees it; unchanged if it does not begin as emulated ones do."""
     emulated = bool(prefix) and cmdline[:1] == list(prefix[:1])
     return cmdline[len(prefix) :] if emulated else cmdline
 
@@ -51,7 +50,7 @@ def _names(module: Any) -> None:
 
 
 class _SlowClock:
-    """The module `time`, but for its monotonic clock."""
+    """The module `time` with a slower monotonic clock."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(time, name)
@@ -66,7 +65,6 @@ def _patience(module: Any) -> None:
         os.environ.setdefault("RAY_gcs_server_port_wait_time_s", str(30 * SLOWER))
 
 
-# Ray's agents by the end of their path; their options for ports, and the names under which the raylet waits for them.
 AGENTS = {
     "ray/dashboard/agent.py": {
         "--grpc-port": "metrics_agent_port",
@@ -75,12 +73,13 @@ AGENTS = {
     },
     "ray/_private/runtime_env/agent/main.py": {"--runtime-env-agent-port": "runtime_env_agent_port"},
 }
+"""The options for ports of Ray's agents, by the end of an agent's path; the raylet waits for these names."""
 
 
 def announce(argv: Sequence[str]) -> list[str]:
-    """An agent's command line with a port for each 0 in it; each port is written where the raylet waits for it.
+    """Returns an agent's command line with a free port for each port 0, and writes the ports where the raylet looks.
 
-    Any other command line is returned as it is.
+    Returns any other command line unchanged.
     """
     names = next((names for path, names in AGENTS.items() if argv and argv[0].endswith(path)), {})
     options = dict(word.split("=", 1) for word in argv[1:] if "=" in word)
@@ -102,8 +101,8 @@ def _free_port() -> int:
         return port
 
 
-# By the modules' names; psutil's is its Linux half under any parent, since Ray brings a psutil of its own.
 PATCHES: dict[str, Callable[[Any], None]] = {"psutil._pslinux": _names, "ray._private.node": _patience}
+"""The patch of each module."""
 
 
 class _Patching(Loader):
@@ -122,7 +121,7 @@ class _Patching(Loader):
 
 
 class _Finder(MetaPathFinder):
-    """Finds what is to be patched where it is, and has it loaded by _Patching."""
+    """Finds the modules to patch, and lets _Patching load them."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
