@@ -1,4 +1,4 @@
-"""HTTP for large files: connections are kept, for a look-up of a name can take a second; proxies are the host's."""
+"""Downloads large files over HTTP. Keeps connections open, because a look-up of a name can take a second."""
 
 import io
 from collections.abc import Callable, Iterator, Mapping
@@ -13,18 +13,19 @@ from pipeline.core import redact
 if TYPE_CHECKING:
     from urllib3 import BaseHTTPResponse, PoolManager
 
-CONNECT_TIMEOUT_S = 10  # seconds
-READ_TIMEOUT_S = 30  # seconds without a byte
+CONNECT_TIMEOUT_S = 10
+READ_TIMEOUT_S = 30
+"""The longest time without a byte."""
 
 
 class UnreachableError(Exception):
-    """Nobody answered, or the connection broke: another try may do better."""
+    """No server answered, or the connection broke. Another try may succeed."""
 
 
 class Downloader:
-    """Connections that many threads share; closed as a context manager.
+    """Connections that many threads share.
 
-    `proxies` maps a scheme to a proxy's URL; without it the environment's are used, no_proxy included.
+    `proxies` maps a scheme to a proxy's URL. Without it the proxies of the environment are used, and its no_proxy.
     """
 
     def __init__(self, proxies: Mapping[str, str] | None, connections: int) -> None:
@@ -32,15 +33,16 @@ class Downloader:
         self._pools: dict[str, PoolManager] = {}
 
     def close(self) -> None:
-        """Close every connection."""
+        """Closes every connection."""
         for pool in self._pools.values():
             pool.clear()
 
     @contextmanager
     def get(self, url: str, start: int) -> Iterator[tuple[int, Callable[[int], bytes]]]:
-        """A file from its byte `start` on: the HTTP status (206 if `start` was heeded), and how to read it.
+        """Requests a file from its byte `start` on; yields the HTTP status and a function that reads the body.
 
-        A file: URL answers 200 or 404. Raises UnreachableError, also while reading.
+        The status is 206 if the server respects `start`. A file: URL gives 200 or 404. Raises UnreachableError, also
+        from the function.
         """
         if url.startswith("file:"):
             with _open_local(url) as local:
@@ -56,7 +58,7 @@ class Downloader:
         try:
             yield answer.status, read
         finally:
-            # Only a connection that was read to its end can be used again.
+            # A connection can only be used again if it was read to its end.
             if answer.length_remaining:
                 answer.close()
             answer.release_conn()

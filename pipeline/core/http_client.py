@@ -82,7 +82,7 @@ def head_statuses(
 ) -> list[int]:
     """Returns the status of a HEAD of each path, all sent at once over few connections (HTTP/1.1, pipelined).
 
-    Raises as ask(), and ValueError if the server does not answer every request.
+    Raises as request(), and ValueError if the server does not answer every request.
     """
     shared = _header_lines(address, headers)
     statuses: list[int] = [0] * len(paths)

@@ -1,4 +1,4 @@
-"""Where a running task says what it does: one handle a task, so that parallel tasks never mix."""
+"""The log of a running task. Each task has its own, so the lines of parallel tasks never mix."""
 
 import threading
 import time
@@ -8,59 +8,59 @@ from typing import Protocol
 
 
 class Log(Protocol):
-    """A task's own output.
+    """The output of one task.
 
     Every line and step goes to the task's log file. The newest line, step or progress is the task's live line in a
     terminal; where there is none, only steps are shown.
     """
 
     def line(self, text: str) -> None:
-        """Write one line of output (no trailing newline)."""
+        """Writes one line of output, without a newline at its end."""
 
     def step(self, text: str) -> None:
-        """Write a line that announces or ends a piece of work."""
+        """Writes a line that announces or ends a piece of work."""
 
     def progress(self, title: str, done: float, total: float | None, unit: str) -> None:
-        """Show how far a piece of work is; `unit` is "B" for bytes, "s" for seconds, else a noun."""
+        """Shows how far a piece of work is. `unit` is "B" for bytes, "s" for seconds, or a plural noun."""
 
 
 class NullLog:
-    """A log that keeps its lines in memory; for tests and for read-only commands."""
+    """A log that keeps its lines in memory, for tests and read-only commands."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
 
     def line(self, text: str) -> None:
-        """Keep the line."""
+        """Keeps the line."""
         self.lines.append(text)
 
     def step(self, text: str) -> None:
-        """Keep the line."""
+        """Keeps the line."""
         self.lines.append(text)
 
     def progress(self, title: str, done: float, total: float | None, unit: str) -> None:
-        """Forget it: progress is for people."""
+        """Does nothing: progress is for people."""
 
 
 class ForwardingLog:
-    """Passes everything on to another log, one call at a time: threads that share that log need not know each other."""
+    """Passes everything on to another log, one call at a time, so that threads can share that log."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
         self._lock = threading.Lock()
 
     def line(self, text: str) -> None:
-        """Pass it on."""
+        """Passes it on."""
         with self._lock:
             self._log.line(text)
 
     def step(self, text: str) -> None:
-        """Pass it on."""
+        """Passes it on."""
         with self._lock:
             self._log.step(text)
 
     def progress(self, title: str, done: float, total: float | None, unit: str) -> None:
-        """Pass it on."""
+        """Passes it on."""
         with self._lock:
             self._log.progress(title, done, total, unit)
 
@@ -77,7 +77,7 @@ def progress_text(title: str, done: float, total: float | None, unit: str) -> st
 
 @contextmanager
 def step(log: Log, title: str) -> Iterator[None]:
-    """Announce a piece of work, and say how long it took, however it ends."""
+    """Announces a piece of work, and logs how long it took, however it ends."""
     log.step(f"{title} …")
     start = time.monotonic()
     outcome = "failed"

@@ -1,7 +1,7 @@
-"""The by-hash store of everything ever fetched: mirrors forget old versions, this machine does not.
+"""Keeps every file that was ever downloaded, by its hash: mirrors drop old versions, this machine does not.
 
-A file lies at `$XDG_CACHE_HOME/tandem/sha256/<hex>` and gets there by one rename, after its hash was checked;
-fetch_all() checks it again at each use.
+A file is at `$XDG_CACHE_HOME/tandem/sha256/<hex>`. It gets there by one rename, after its hash was checked;
+fetch_all() checks the hash again at each use.
 """
 
 import contextlib
@@ -28,16 +28,19 @@ RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 @dataclass(frozen=True)
 class Download:
-    """A file to have: where it may be found (tried in order), its SHA-256 as hex, its size in bytes."""
+    """A file to download."""
 
     name: str
     urls: tuple[str, ...]
+    """The addresses to try, in order."""
     sha256: str
+    """The file's hash, as hex."""
     size: int
+    """The file's size in bytes."""
 
 
 class MissingFileError(TandemError):
-    """None of the addresses of `item` has the file, and neither has the store."""
+    """Neither the store nor any address of `item` has the file."""
 
     def __init__(self, item: Download, why: str) -> None:
         super().__init__(f"{item.name} is neither in the store nor at any address: {why}")
@@ -45,22 +48,22 @@ class MissingFileError(TandemError):
 
 
 class _TransientError(Exception):
-    """A failure that another try may cure."""
+    """A failure that may not happen again at another try."""
 
 
 def folder() -> Path:
-    """The store's folder, which need not exist yet."""
+    """Returns the store's folder, which may not exist yet."""
     return cache_folder() / "sha256"
 
 
 def stored_file(sha256: str) -> Path | None:
-    """The stored file with this hash, or None. Its bytes were checked when it was stored, not now."""
+    """Returns the stored file with this hash, or None. Does not check its bytes again."""
     path = folder() / sha256
     return path if path.is_file() else None
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of a file, as hex."""
+    """Returns the SHA-256 of a file, as hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -68,11 +71,11 @@ def file_digest(path: Path) -> str:
 def fetch_all(
     items: Iterable[Download], log: Log, *, title: str, proxies: Mapping[str, str] | None = None
 ) -> dict[str, Path]:
-    """Have many files, several at a time: from the store if it holds the right bytes, else from their addresses.
+    """Takes files from the store, and downloads those that it lacks, several at a time; returns paths by SHA-256.
 
-    What was interrupted goes on where it stopped. Resets and 5xx are tried again with growing pauses, 4xx are not.
-    `proxies` maps a scheme to a proxy's URL; without it the environment's are used. Returns paths by SHA-256.
-    Raises MissingError for the first item that cannot be had, Cancelled if the run was interrupted.
+    An interrupted download continues where it stopped. After a reset or a 5xx it is tried again with growing pauses;
+    after a 4xx it is not. `proxies` maps a scheme to a proxy's URL; without it those of the environment are used.
+    Raises MissingFileError for the first file that no address has, HostError if the disk refuses, Cancelled.
     """
     from concurrent.futures import ThreadPoolExecutor
 
@@ -81,7 +84,7 @@ def fetch_all(
     web = Downloader(proxies, WORKERS)
     failed = threading.Event()
 
-    def one(item: Download) -> Path | None:
+    def fetch(item: Download) -> Path | None:
         if failed.is_set():
             return None
         try:
@@ -90,15 +93,15 @@ def fetch_all(
             failed.set()
             raise HostError(
                 f"{error.filename or folder()}: {error.strerror}",
-                hint=f"what is fetched is kept in {folder().parent}: it must be writable, with space left"
-                " (XDG_CACHE_HOME puts it elsewhere)",
+                hint=f"downloads are kept in {folder().parent}: it must be writable, with space left"
+                " (XDG_CACHE_HOME sets another place)",
             ) from error
         except BaseException:
             failed.set()
             raise
 
     with ThreadPoolExecutor(WORKERS) as pool:
-        pending = [pool.submit(one, item) for item in sorted(wanted.values(), key=lambda item: -item.size)]
+        pending = [pool.submit(fetch, item) for item in sorted(wanted.values(), key=lambda item: -item.size)]
     web.close()
     for future in pending:
         if (error := future.exception()) is not None:
@@ -108,12 +111,12 @@ def fetch_all(
 
 
 class _DownloadMeter:
-    """Bytes of all downloads together, told to the log at most five times a second."""
+    """Counts the bytes of all downloads together, and logs them at most five times a second."""
 
     def __init__(self, log: Log, title: str, total: int) -> None:
         self._log, self._title, self._total = log, title, total
         self._done = self._fetched = 0
-        self._told = 0.0
+        self._logged_at = 0.0
         self._lock = threading.Lock()
 
     def add(self, count: int, *, fetched: bool) -> None:
@@ -122,8 +125,8 @@ class _DownloadMeter:
         with self._lock:
             self._done += count
             self._fetched += count if fetched else 0
-            if time.monotonic() - self._told > 0.2:
-                self._told = time.monotonic()
+            if time.monotonic() - self._logged_at > 0.2:
+                self._logged_at = time.monotonic()
                 self._log.progress(self._title, self._done, self._total, "B")
 
     def end(self) -> None:
@@ -137,9 +140,9 @@ def _get_or_download(item: Download, meter: _DownloadMeter, web: Downloader) -> 
         if file_digest(stored) == item.sha256:
             meter.add(item.size, fetched=False)
             return stored
-        stored.unlink(missing_ok=True)  # damaged on disk: fetched anew
+        stored.unlink(missing_ok=True)  # damaged on disk
     with _open_partial(item.sha256) as part:
-        if (stored := stored_file(item.sha256)) is not None:  # another run brought it meanwhile
+        if (stored := stored_file(item.sha256)) is not None:  # another run has downloaded it meanwhile
             meter.add(item.size, fetched=False)
             return stored
         reasons = []
@@ -153,7 +156,7 @@ def _get_or_download(item: Download, meter: _DownloadMeter, web: Downloader) -> 
 
 @contextlib.contextmanager
 def _open_partial(sha256: str) -> Iterator[IO[bytes]]:
-    """The file that a download grows in, ours alone as long as it is open."""
+    """Yields the file that a download grows in; no other process has it as long as it is open."""
     path = folder().parent / "partial" / sha256
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked(path), path.open("ab+") as part:
@@ -165,7 +168,7 @@ def _open_partial(sha256: str) -> Iterator[IO[bytes]]:
 
 
 def _download(url: str, item: Download, part: IO[bytes], meter: _DownloadMeter, web: Downloader) -> Path:
-    """One address, several tries. Raises MissingError (worded for one address) if it does not have the file."""
+    """Downloads from one address, with several tries. Raises MissingFileError, worded for that address."""
     from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
     retrying = Retrying(
@@ -193,12 +196,12 @@ def _missing_at_address(item: Download, why: str) -> MissingFileError:
 
 
 def _move_into_store(part: Path, sha256: str) -> Path:
-    """Rename a finished download into the store; not synced, for fetch_all() checks the hash at each use."""
-    there = folder() / sha256
-    there.parent.mkdir(parents=True, exist_ok=True)
+    """Renames a finished download into the store. Does not sync: fetch_all() checks the hash at each use."""
+    stored = folder() / sha256
+    stored.parent.mkdir(parents=True, exist_ok=True)
     part.chmod(0o644)
-    part.replace(there)
-    return there
+    part.replace(stored)
+    return stored
 
 
 def _digest_of_handle(part: IO[bytes]) -> str:
@@ -207,18 +210,18 @@ def _digest_of_handle(part: IO[bytes]) -> str:
 
 
 def _transfer(url: str, item: Download, part: IO[bytes], meter: _DownloadMeter, web: Downloader) -> None:
-    """Bring what is still missing of the file. Raises UnreachableError, _Passing or MissingError."""
-    have = part.seek(0, os.SEEK_END)
-    if have == item.size:
+    """Downloads the rest of the file. Raises UnreachableError, _TransientError or MissingFileError."""
+    present = part.seek(0, os.SEEK_END)
+    if present == item.size:
         return
-    with web.get(url, have if have < item.size else 0) as (status, read):
+    with web.get(url, present if present < item.size else 0) as (status, read):
         if status in RETRIED:
             raise _TransientError(f"{url} answers {status}")
         if status not in {200, 206}:
             raise _missing_at_address(item, f"{url} answers {status}")
         if status == 200:
             part.truncate(0)
-            meter.add(-have, fetched=False)
+            meter.add(-present, fetched=False)
         _copy(read, part, meter)
     if part.tell() < item.size:
         raise _TransientError(f"{url}: the connection ended after {part.tell()} of {item.size} bytes")

@@ -1,7 +1,7 @@
-"""Tar files that depend on names, contents and one epoch only: what the build's steps hand on instead of folders.
+"""Writes tar files that depend only on names, contents and one epoch. The steps of a build pass them on.
 
-Owner, mode and time are written as they shall be in the image, so neither the umask nor the clock of the build machine
-can reach it, and BuildKit has one file to take over instead of thousands.
+Owner, mode and time are written as they will be in the image, so the umask and the clock of the build machine cannot
+change it. BuildKit also takes over one file faster than thousands.
 """
 
 import hashlib
@@ -13,16 +13,16 @@ from types import MappingProxyType
 from typing import Any
 
 CHUNK_BYTES = 1 << 20
-# Folders that a base has with other modes than 0755, and that a layer of ours must not change.
 FOLDER_MODES = {"tmp": 0o1777, "var/tmp": 0o1777, "root": 0o700}
+"""Folders whose mode in a base is not 0755. Our layers must not change it."""
 
 
 NO_PATHS: Mapping[str, str] = MappingProxyType({})
-"""Of an image that begins with nothing: no path is present."""
+"""The paths that are present in an image that begins empty."""
 
 
 class _HashingFile:
-    """A file that is written once and hashed on its way."""
+    """A file that is hashed while it is written."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("wb")
@@ -49,11 +49,11 @@ def write_archive(
     folders: Iterable[str] = (),
     present: Collection[str] = (),
 ) -> str:
-    """Write a tar of `members` (path in the image → file, link or content) and of every folder above them.
+    """Writes a tar of `members` (path in the image → file, link or content) and of every folder above them.
 
-    Folders that are `present` already are left out: their owner, mode and time stay as they are. All else belongs to
-    root, with mtime `epoch`; folders and what its owner may execute get 0755, other files 0644. Returns the archive's
-    SHA-256. The same members give the same bytes.
+    Folders that are `present` already are left out, so their owner, mode and time do not change. All else belongs to
+    root and has the mtime `epoch`. Folders and files that their owner may execute get the mode 0755, other files 0644.
+    The same members give the same bytes. Returns the archive's SHA-256.
     """
     sink = _HashingFile(into)
     try:
@@ -68,27 +68,27 @@ def write_archive(
 
 
 def entry_kinds(file: Path) -> dict[str, str]:
-    """Every path of an archive of ours: "d" for a folder, "l" for a link, "f" for anything else."""
+    """Returns the paths of an archive that write_archive() made: "d" for a folder, "l" for a link, "f" for the rest."""
     with tarfile.open(file) as tar:
         return {entry.name: "d" if entry.isdir() else "l" if entry.issym() else "f" for entry in tar}
 
 
 def conflicting_members(members: Iterable[str], present: Mapping[str, str]) -> list[str]:
-    """The members, sorted, that cannot be laid over what is `present` (path → "d", "l" or "f") without replacing it."""
+    """Returns the members, sorted, that would replace something `present` (path → "d", "l" or "f")."""
     clashing = {name for name in members if name in present}
     clashing |= {name for name in members if any(present.get(folder) == "f" for folder in _parent_folders([name]))}
     return sorted(clashing)
 
 
 def archive_bytes(files: Mapping[str, tuple[bytes, int]]) -> bytes:
-    """A tar in memory, as engines take it: path → content and mode."""
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w") as tar:
+    """Returns a tar in the form that engines take; `files` maps a path to content and mode."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
         for path, (content, mode) in files.items():
             entry = tarfile.TarInfo(path)
             entry.size, entry.mode = len(content), mode
             tar.addfile(entry, io.BytesIO(content))
-    return made.getvalue()
+    return buffer.getvalue()
 
 
 def _parent_folders(names: Iterable[str]) -> set[str]:

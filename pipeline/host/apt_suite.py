@@ -1,4 +1,4 @@
-"""A second Debian suite beside the machine's own, from the very mirror that the machine uses, and pinned low."""
+"""Adds a second Debian suite to apt, from the mirror that the machine uses, and pins it low."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -20,10 +20,10 @@ class AptFile:
 
 
 def suite_files(suite: str, own: str, packages: Sequence[str], apt: Path = APT_FOLDER) -> list[AptFile]:
-    """The files that make `packages` of `suite` installable on a Debian whose own suite is `own`.
+    """Returns the files that make `packages` of `suite` installable on a Debian whose own suite is `own`.
 
-    Nothing else of `suite` is ever chosen by apt. No files if the machine has a source for `suite` from elsewhere: its
-    owner then decides what comes from it. Raises HostError if the machine has no source for its own suite.
+    With them, apt chooses no other package of `suite`. Returns no files if the machine has another source for `suite`:
+    its owner decides what comes from it. Raises HostError if the machine has no source for its own suite.
     """
     name = FILE_NAME.format(suite=suite)
     texts = [path.read_text() for path in _source_files(apt) if path.stem != name]
@@ -33,7 +33,7 @@ def suite_files(suite: str, own: str, packages: Sequence[str], apt: Path = APT_F
 
 
 def source_file(suite: str, own: str, apt: Path = APT_FOLDER) -> AptFile:
-    """A source for `suite` made from the machine's source for its `own`. Raises HostError if it has none."""
+    """Returns a source for `suite`, made from the machine's source for `own`. Raises HostError if it has none."""
     name = FILE_NAME.format(suite=suite)
     for path in _source_files(apt):
         text = path.read_text()
@@ -53,7 +53,7 @@ def _source_files(apt: Path) -> Iterable[Path]:
 
 
 def _listed_suites(text: str) -> Iterable[list[str]]:
-    """The suites of each source in a file, of either format."""
+    """Yields the suites of each source in a file of either format."""
     for line in text.splitlines():
         words = re.sub(r"\[.*?\]", "", line).split()
         if words[:1] == ["deb"]:
@@ -63,7 +63,7 @@ def _listed_suites(text: str) -> Iterable[list[str]]:
 
 
 def _one_line(text: str, own: str, suite: str) -> str:
-    """sources.list(5), the one-line format."""
+    """Returns a source for `suite` in the one-line format of sources.list(5); "" if the text has none for `own`."""
     for line in text.splitlines():
         found = re.match(rf"\s*deb\s+(\[[^]]*\]\s+)?(\S+)\s+{re.escape(own)}\s+.*\bmain\b", line)
         if found:
@@ -72,7 +72,7 @@ def _one_line(text: str, own: str, suite: str) -> str:
 
 
 def _deb822(text: str, own: str, suite: str) -> str:
-    """sources.list(5), the deb822 format; other fields (keys, options) are kept as they are."""
+    """Returns a source for `suite` in the deb822 format of sources.list(5), or "". All other fields stay."""
     for stanza in re.split(r"\n\s*\n", text):
         fields = _stanza_fields(stanza)
         if (
@@ -86,7 +86,7 @@ def _deb822(text: str, own: str, suite: str) -> str:
 
 
 def _stanza_fields(stanza: str) -> dict[str, str]:
-    """A stanza's fields by lower-case name; continuation lines stay part of the value."""
+    """Returns a stanza's fields by names in lower case; continuation lines are part of the value."""
     fields: dict[str, str] = {}
     last = ""
     for line in stanza.splitlines():
@@ -102,7 +102,7 @@ def _stanza_fields(stanza: str) -> dict[str, str]:
 
 
 def _preferences(suite: str, packages: Sequence[str]) -> str:
-    """apt_preferences(5): below 100 nothing is taken by itself, at 500 it competes with the machine's own suite."""
+    """Returns apt_preferences(5). At 50 apt takes nothing by itself; at 500 a package competes with the own suite."""
     return (
         f"Package: *\nPin: release n={suite}\nPin-Priority: 50\n\n"
         f"Package: {' '.join(packages)}\nPin: release n={suite}\nPin-Priority: 500\n"

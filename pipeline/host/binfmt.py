@@ -1,4 +1,4 @@
-"""Registers the user-mode emulator with the kernel, where no service manager did. Called as root.
+"""Registers the user-mode emulator with the kernel, if no service manager has done it. Runs as root.
 
 Formats: binfmt.d(5), https://docs.kernel.org/admin-guide/binfmt-misc.html
 """
@@ -18,9 +18,9 @@ MOUNT_COMMAND = ("mount", "-t", "binfmt_misc", "binfmt_misc", str(BINFMT_FOLDER)
 
 
 def kernel_rule(platform: str, rules: Path = RULES_FOLDER) -> str:
-    """The line that the emulator's package gives for the kernel; "" if the package is not there.
+    """Returns the line for the kernel from the emulator's package; "" if the package is not installed.
 
-    Flag F is added if it lacks: without it each container would need the interpreter inside.
+    Adds flag F if it is missing: without it, each container would need the emulator in it.
     """
     file = rules / f"{_rule_name(platform)}.conf"
     if not file.is_file():
@@ -30,30 +30,33 @@ def kernel_rule(platform: str, rules: Path = RULES_FOLDER) -> str:
 
 
 def is_mounted(folder: Path = BINFMT_FOLDER) -> bool:
-    """Whether the kernel's register can be written and read there."""
+    """Returns whether the kernel's register is mounted on that folder."""
     return (folder / "register").exists()
 
 
 def mount_register(log: Log) -> bool:
-    """Mount the register if it is not; returns whether it had to be. Raises HostError if the kernel has none."""
+    """Mounts the register if it is not mounted; returns whether it did. Raises HostError if the kernel has none."""
     import ctypes
 
     if is_mounted():
         return False
     if not BINFMT_FOLDER.is_dir():
-        with contextlib.suppress(TandemError):  # without the module the mount fails, and says so
+        with contextlib.suppress(TandemError):  # without the module, the mount below fails with a message
             procs.run(["modprobe", "binfmt_misc"], log=log)
     log.line(f"$ {shlex.join(MOUNT_COMMAND)}")
-    # By the system call, mount(2): the program of that name is no essential package.
+    # By the system call, mount(2): the package of the program `mount` may not be installed.
     kernel = ctypes.CDLL(None, use_errno=True)
     if kernel.mount(b"binfmt_misc", str(BINFMT_FOLDER).encode(), b"binfmt_misc", 0, None):
         reason = os.strerror(ctypes.get_errno())
-        raise HostError(f"binfmt_misc cannot be mounted on {BINFMT_FOLDER}: {reason}", hint="foreign programs need it")
+        raise HostError(
+            f"binfmt_misc cannot be mounted on {BINFMT_FOLDER}: {reason}",
+            hint="emulation needs it",
+        )
     return True
 
 
 def register_emulator(platform: str, log: Log) -> None:
-    """Register the emulator for a platform in place of what is registered there under its name.
+    """Registers the emulator for a platform, in place of an entry of the same name.
 
     Raises HostError if its package is not installed.
     """
@@ -68,11 +71,11 @@ def register_emulator(platform: str, log: Log) -> None:
 
 
 def register_command(platform: str) -> str:
-    """What register() does, as a person would type it."""
+    """Returns the command line for what register_emulator() does."""
     mounted = "" if is_mounted() else shlex.join(MOUNT_COMMAND) + " && "
     return f"{mounted}grep -h ^: {RULES_FOLDER}/{_rule_name(platform)}.conf >{BINFMT_FOLDER}/register"
 
 
 def _rule_name(platform: str) -> str:
-    """What QEMU's package calls its rule for a platform, as in qemu-aarch64."""
+    """Returns the name of the rule in QEMU's package, as in qemu-aarch64."""
     return f"qemu-{platforms.machine_of(platform)}"

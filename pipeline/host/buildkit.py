@@ -1,4 +1,4 @@
-"""One build by BuildKit, through buildx and python-on-whales: followed line by line, with an end in any case."""
+"""Runs one build with BuildKit, through buildx and python-on-whales. It always ends, in time or with an error."""
 
 import json
 import os
@@ -25,7 +25,6 @@ TRANSFER_TITLE = "handing the layers to BuildKit"
 STEP = re.compile(r"^#\d+ ")
 TRANSFER = re.compile(r"^#\d+ transferring context: ([\d.]+)(B|kB|MB|GB)")
 UNIT_BYTES = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}
-# Measured: docs/build.md.
 EXPORT_OPTIONS = {
     "type": "image",
     "oci-mediatypes": "true",
@@ -47,11 +46,11 @@ def build_image(
     recompress: bool = True,
     within: float = TIMEOUT_S,
 ) -> str:
-    """Build the Dockerfile of a folder into the engine's image store under a tag; returns the manifest's digest.
+    """Builds the Dockerfile in a folder into the engine's image store under a tag; returns the manifest's digest.
 
-    The network is off, provenance too; history and config are dated `epoch`. Layers of an image below are compressed
-    anew unless `recompress` is off: then they stay what its registry has. `within` is in seconds. Raises TandemError
-    with BuildKit's own reason, or if it does not end in time, HostError without docker, Cancelled after procs.cancel().
+    There is no network and no provenance; history and config are dated `epoch`. The layers of a base image are
+    compressed again unless `recompress` is false: then they stay as its registry has them. `within` is in seconds.
+    Raises TandemError with BuildKit's reason, or at the time-out; HostError without docker; Cancelled.
     """
     from python_on_whales import DockerException
 
@@ -96,7 +95,7 @@ def _client(running: Path) -> "DockerClient":
 
 
 def _follow(lines: Iterator[str], running: Path, log: Log, size: int, within: float) -> None:
-    """Pass lines on to the log until they end; a second without one is told as progress of the newest."""
+    """Passes lines on to the log until they end. After a second without one, logs progress of the newest line."""
     inbox: queue.Queue[str | BaseException | None] = queue.Queue()
     threading.Thread(target=_read, args=(lines, inbox), daemon=True).start()
     began = since = time.monotonic()
@@ -121,7 +120,7 @@ def _follow(lines: Iterator[str], running: Path, log: Log, size: int, within: fl
                 raise TandemError(f"BuildKit did not end within {within:g} s, last at: {doing}")
     finally:
         if not ended:
-            _end(running)  # also when the log raises Cancelled
+            _end(running)  # also if the log raises Cancelled
 
 
 def _read(lines: Iterator[str], inbox: "queue.Queue[str | BaseException | None]") -> None:
@@ -129,30 +128,30 @@ def _read(lines: Iterator[str], inbox: "queue.Queue[str | BaseException | None]"
         for line in lines:
             inbox.put(line)
         inbox.put(None)
-    except BaseException as error:  # handed over, whatever it is: the other thread waits for it
+    except BaseException as error:  # any error goes to the other thread, which waits for it
         inbox.put(error)
 
 
 def show_line(line: str, doing: str, log: Log, size: int) -> str:
-    """Log a line of BuildKit's; returns what it is doing now, in its words."""
+    """Logs a line of BuildKit; returns what BuildKit is doing now, in its own words."""
     if not line:
         return doing
     log.line(line)
     if transfer := TRANSFER.match(line):
         log.progress(TRANSFER_TITLE, float(transfer[1]) * UNIT_BYTES[transfer[2]], size, "B")
         return TRANSFER_TITLE
-    said = STEP.sub("", line)
-    return doing if said.startswith(("DONE", "CACHED", "sha256:")) else said
+    text = STEP.sub("", line)
+    return doing if text.startswith(("DONE", "CACHED", "sha256:")) else text
 
 
 def _end(running: Path) -> None:
-    running.with_name(f"{running.name}.not").touch()  # one that has not left its id yet sees this after it did
+    running.with_name(f"{running.name}.not").touch()  # a program that has not written its id yet will see this file
     with suppress(ValueError, FileNotFoundError, ProcessLookupError):
         os.kill(int(running.read_text(encoding="utf-8")), signal.SIGTERM)
 
 
 def build_failure(stderr: str, tag: str) -> TandemError:
-    """What BuildKit or the docker program complained about, in one message."""
+    """Returns an error with the reason that BuildKit or the docker program gave."""
     errors = [line.removeprefix("ERROR: ") for line in stderr.splitlines() if line.startswith("ERROR: ")]
     reason = errors[-1] if errors else "\n".join(stderr.strip().splitlines()[-3:])
     reason = reason.removeprefix("failed to solve: ")

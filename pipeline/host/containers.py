@@ -1,4 +1,4 @@
-"""The containers and networks that checks make: whose they are, and the removal of those that a killed run left."""
+"""Removes containers and networks that killed runs left behind. Their labels name the process that made them."""
 
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ OWNER_LABEL = f"{LABEL}.owner"
 
 
 def remove_abandoned(client: "DockerClient", kind: str) -> list[str]:
-    """Remove what a killed run left behind of a kind, never what a living one uses; returns the names."""
+    """Removes the containers and networks of a kind whose process has ended; returns their names."""
     from docker.errors import NotFound
 
     label: dict[str, str | list[str] | bool] = {"label": f"{LABEL}={kind}"}
@@ -23,7 +23,7 @@ def remove_abandoned(client: "DockerClient", kind: str) -> list[str]:
     removed: list[str] = []
     for container in containers:
         if owners.is_gone(container.labels.get(OWNER_LABEL, "")):
-            with suppress(NotFound):  # another run sweeps too
+            with suppress(NotFound):  # another run may remove it, too
                 engine.remove_container(container)
                 removed.append(str(container.name))
     for network in client.networks.list(filters=label):

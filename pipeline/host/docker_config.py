@@ -1,4 +1,4 @@
-"""The docker client's own config.json, whose credentials the SDK reads: damaged, it is one message."""
+"""Checks the docker client's config.json, from which the SDK reads credentials. A damaged one is one message."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from pipeline.core.errors import TandemError
 
 @contextmanager
 def config_errors() -> Iterator[None]:
-    """Turn whatever the SDK raises over a config.json that makes no sense into TandemError."""
+    """Turns what the SDK raises over a damaged config.json into TandemError."""
     from docker.errors import APIError, DockerException
     from requests.exceptions import RequestException
 
@@ -23,12 +23,12 @@ def config_errors() -> Iterator[None]:
     except (DockerException, OSError, ValueError, TypeError, AttributeError, LookupError) as error:
         raise TandemError(
             f"{_folder()}/config.json, the docker client's own settings, cannot be read: {error}",
-            hint="mend it, or let `docker login` write it anew",
+            hint="fix it, or run `docker login` to write a new one",
         ) from error
 
 
 def check_readable() -> None:
-    """Raise TandemError if it cannot be read; that it is not there is fine."""
+    """Raises TandemError if config.json cannot be read. It may be missing."""
     with config_errors():
         from docker import auth
         from docker.utils.config import find_config_file, load_general_config

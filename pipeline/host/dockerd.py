@@ -1,4 +1,4 @@
-"""Starts the Docker engine of this machine, whatever a killed one left behind. Called as root."""
+"""Starts the Docker engine of this machine, even if a killed one left files behind. Runs as root."""
 
 import shutil
 from pathlib import Path
@@ -12,25 +12,25 @@ from pipeline.host.endpoint import SOCKET, engine_info
 RUN_FOLDER = Path("/run")
 DAEMON_JSON = Path("/etc/docker/daemon.json")
 OUTPUT_FILE = Path("/var/log/dockerd.log")
-START_TIMEOUT_S = 90  # seconds until the engine must answer
+START_TIMEOUT_S = 90
 
 
 def has_systemd() -> bool:
-    """Whether systemd manages the services here (sd_booted(3))."""
+    """Returns whether systemd manages the services of this machine (sd_booted(3))."""
     return Path("/run/systemd/system").is_dir()
 
 
 def start_command() -> str:
-    """What start() does, as a person would type it."""
+    """Returns the command line for what start_engine() does."""
     if has_systemd():
         return "systemctl start docker"
     return f"setsid --fork dockerd </dev/null >>{OUTPUT_FILE} 2>&1"
 
 
 def start_engine(log: Log, run: Path = RUN_FOLDER) -> None:
-    """Start the engine unless one answers or is on its way, and wait until it answers. One caller at a time.
+    """Starts the engine, unless one answers or is starting, and waits until it answers.
 
-    Raises HostError with the engine's last words if it does not.
+    Only one process may call this at a time. Raises HostError with the engine's last output if it does not answer.
     """
     if _engine_answers():
         return
@@ -54,10 +54,10 @@ def _launch(log: Log, run: Path) -> None:
 
 
 def remove_leftovers(log: Log, run: Path = RUN_FOLDER) -> None:
-    """Take away what makes dockerd refuse to start: pid files whose number now belongs to nobody or to another program.
+    """Removes what keeps dockerd from starting: pid files whose process has ended or is another program now.
 
-    A containerd that outlived its dockerd is left alone: the next dockerd takes it over. Containers and networks need
-    nothing: dockerd puts them right when it starts.
+    A containerd that outlived its dockerd stays; the next dockerd takes it over. Containers and networks stay, too;
+    dockerd repairs them when it starts.
     """
     for file, program in ((run / "docker.pid", "dockerd"), (run / "docker/containerd/containerd.pid", "containerd")):
         if file.exists() and not _names_live_process(file, program):
@@ -66,7 +66,7 @@ def remove_leftovers(log: Log, run: Path = RUN_FOLDER) -> None:
             for socket in file.parent.glob("containerd*.sock*") if program == "containerd" else ():
                 socket.unlink()
     socket = run / "docker.sock"
-    if socket.is_dir():  # made by a container that mounted the socket while no engine ran
+    if socket.is_dir():  # a container mounted the socket while no engine ran
         log.line(f"{socket}: a folder where the engine's socket belongs; removed")
         shutil.rmtree(socket)
 
@@ -84,7 +84,7 @@ def _read_pid(file: Path) -> int | None:
 
 
 def _names_live_process(file: Path, program: str) -> bool:
-    """Whether the process that a pid file names lives and is that program; numbers are given out again."""
+    """Returns whether the process that a pid file names is alive and is that program, since numbers are reused."""
     pid = _read_pid(file)
     try:
         return pid is not None and Path(f"/proc/{pid}/comm").read_text().strip() == program and not _is_zombie(pid)
@@ -93,7 +93,7 @@ def _names_live_process(file: Path, program: str) -> bool:
 
 
 def _is_zombie(pid: int) -> bool:
-    """Whether a process has ended and only waits to be reaped (state Z, proc_pid_stat(5))."""
+    """Returns whether a process has ended and only waits to be reaped (state Z, proc_pid_stat(5))."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in {"Z", "X"}
 
 
@@ -104,5 +104,5 @@ def _last_output() -> str:
 
 
 def is_installed() -> bool:
-    """Whether this machine has a dockerd, from wherever it came."""
+    """Returns whether this machine has a dockerd, from whatever source."""
     return procs.which("dockerd") is not None

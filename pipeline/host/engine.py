@@ -1,6 +1,7 @@
-"""The Docker engine behind an endpoint: quick looks over its socket, and a client of the SDK for deeds.
+"""Talks to the Docker engine of an endpoint: over its socket to read quickly, through the Docker SDK to change things.
 
-An endpoint is "local" (what the docker client here talks to) or a Docker host as in `ssh://me@spark-1`.
+An endpoint is "local" (the engine that the docker client of this machine uses) or a Docker host as in
+`ssh://me@spark-1`.
 """
 
 from collections.abc import Iterator
@@ -18,13 +19,13 @@ if TYPE_CHECKING:
     from docker.models.containers import Container
 
 LABEL = "tandem"
-"""Every container, network and volume of ours carries a label that starts with this."""
+"""Every container, network and volume that Tandem makes has a label that starts with this."""
 
 HOST_HINT = "./doitw host says what is missing"
 
 
 def api_address(endpoint: str) -> str | tuple[str, int]:
-    """Where the endpoint's API listens: a socket's path, or (host, port). Raises HostError for one that has neither."""
+    """Returns where the endpoint's API listens: a socket's path or (host, port). Raises HostError for other schemes."""
     host = docker_host() if endpoint == "local" else endpoint
     scheme, _, rest = host.partition("://")
     if not host:
@@ -33,11 +34,11 @@ def api_address(endpoint: str) -> str | tuple[str, int]:
         return rest
     if scheme == "tcp":
         return _host_and_port(host)
-    raise HostError(f"the Docker endpoint {host!r} cannot be looked at", hint="known are unix:// and tcp:// here")
+    raise HostError(f"the Docker endpoint {host!r} is not supported here", hint="use unix:// or tcp://")
 
 
 def _host_and_port(host: str) -> tuple[str, int]:
-    """Of tcp://HOST[:PORT]; 2375 is the port that docker takes for one that is left out."""
+    """Returns host and port of tcp://HOST[:PORT]. Without a port docker uses 2375."""
     try:
         url = urlsplit(host)
         if url.hostname:
@@ -48,9 +49,9 @@ def _host_and_port(host: str) -> tuple[str, int]:
 
 
 def get(endpoint: str, path: str) -> Any:
-    """GET a path of the engine's API; None if it says 404.
+    """Returns the JSON at a path of the engine's API (GET), or None for a 404.
 
-    Raises HostError if no engine answers, TandemError for any other answer.
+    Raises HostError if no engine answers, TandemError for any other status.
     """
     try:
         answer = http_client.request(api_address(endpoint), path)
@@ -67,33 +68,33 @@ def get(endpoint: str, path: str) -> Any:
 
 
 def find_image(endpoint: str, reference: str) -> Any:
-    """The engine's description of an image (by name, name@digest or digest), or None."""
+    """Returns the engine's description of an image (by name, name@digest or digest), or None. Raises as get()."""
     return get(endpoint, f"/images/{quote(reference, safe='/:@')}/json")
 
 
 def find_container(endpoint: str, name: str) -> Any:
-    """The engine's description of a container, or None."""
+    """Returns the engine's description of a container, or None. Raises as get()."""
     return get(endpoint, f"/containers/{quote(name, safe='')}/json")
 
 
 def list_images(client: "DockerClient") -> list[Any]:
-    """The engine's descriptions of its images. Raises docker's NotFound if the list fails five times.
+    """Returns the engine's descriptions of its images. Raises docker's NotFound if the list fails five times.
 
-    The engine asks for each image after it has listed them, and answers 404 if one is gone by then; the SDK's own
-    `images.list()` asks a third time.
+    The engine first lists the images and then reads each, and answers 404 if one was removed in between. The SDK's
+    `images.list()` reads each once more.
     """
     from docker.errors import NotFound
     from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
 
     again = retry_if_exception_type(NotFound)
-    found: list[Any] = Retrying(retry=again, stop=stop_after_attempt(5), wait=wait_random(0, 0.2), reraise=True)(
+    images: list[Any] = Retrying(retry=again, stop=stop_after_attempt(5), wait=wait_random(0, 0.2), reraise=True)(
         client.api.images
     )
-    return found
+    return images
 
 
 def rename_image(digest: str, old: str, new: str) -> None:
-    """Give an image of the local store another name:tag in place of one that it has."""
+    """Renames an image of the local store from one name:tag to another."""
     images = client().images
     repository, _, tag = new.rpartition(":")
     images.get(digest).tag(repository, tag)
@@ -101,15 +102,15 @@ def rename_image(digest: str, old: str, new: str) -> None:
 
 
 def remove_container(container: "Container") -> None:
-    """Remove a container, running or not, with its anonymous volumes. Raises docker's APIError, NotFound if it is gone.
+    """Removes a container, running or not, with its anonymous volumes.
 
-    One that somebody else removes is waited for.
+    If another process is removing it, waits for that. Raises docker's APIError, and NotFound if there is no container.
     """
     from docker.errors import APIError, NotFound
     from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_fixed
 
     def slow(error: BaseException) -> bool:
-        # "could not kill: … did not receive an exit event": an engine on a busy machine, which goes on killing.
+        # "could not kill: … did not receive an exit event": on a busy machine the engine still goes on with it.
         return isinstance(error, APIError) and error.is_server_error()
 
     try:
@@ -119,7 +120,7 @@ def remove_container(container: "Container") -> None:
             with attempt:
                 container.remove(force=True, v=True)
     except APIError as error:
-        if error.status_code != 409:  # somebody else removes it already
+        if error.status_code != 409:  # another process is removing it
             raise
         with suppress(NotFound):
             container.wait(condition="removed", timeout=60)
@@ -163,9 +164,9 @@ def _failure(doing: str, reason: str, error: type[TandemError]) -> TandemError:
 
 
 def client(endpoint: str = "local", *, within: int = 600) -> "DockerClient":
-    """A client of the Docker SDK for the endpoint; `within` is the time-out of one call in seconds.
+    """Returns a client of the Docker SDK for the endpoint; `within` is the time-out of one call in seconds.
 
-    Raises HostError if no engine answers, TandemError if Docker's own configuration cannot be read.
+    Raises HostError if no engine answers, TandemError if the docker client's configuration cannot be read.
     """
     import docker
     from docker.errors import DockerException
@@ -187,7 +188,7 @@ def _shown(endpoint: str) -> str:
 
 
 def root_cause(error: BaseException) -> str:
-    """What the system said, without what the SDK and its libraries wrap around it."""
+    """Returns the reason that the system gave, without what the SDK and its libraries add."""
     while error.__context__ is not None:
         error = error.__context__
     return getattr(error, "strerror", None) or str(error)

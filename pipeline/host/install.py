@@ -1,7 +1,7 @@
-"""Brings what `pipeline.host.needs` finds missing; doitw runs this before tasks that need an engine.
+"""Sets this machine up with what `pipeline.host.needs` finds missing; doitw runs it before tasks that need an engine.
 
-It installs Debian packages, starts the engine and registers the emulator, and says each thing before it does it. An
-engine that is there, whoever made it, is used or refused, never changed.
+It installs Debian packages, starts the engine and registers the emulator, and logs each step before it does it. It
+uses or refuses an engine that exists already, but never changes it.
 """
 
 import json
@@ -31,8 +31,8 @@ PACKAGES = {
     "ssh client": ("openssh-client",),
     "debian-archive-keyring": ("debian-archive-keyring",),
 }
-# What an older Debian takes from a newer suite: these packages ask for no newer libc6 than its own.
 NEWER_PACKAGES = ("docker.io", "docker-cli", "docker-buildx", "containerd", "qemu-user", "qemu-user-binfmt")
+"""Packages that an older Debian takes from a newer suite. They need no newer libc6 than its own."""
 NEWER_SUITES = {"bookworm": "trixie"}
 FEATURES = {"containerd-snapshotter": True}
 APT_OPTIONS = (
@@ -48,14 +48,17 @@ APT_GET = (
 )
 LOCK_FILE = Path("/run/tandem-host.lock")
 REPAIR_COMMAND = ("dpkg", "--configure", "-a")
-APT_LOCK_TIMEOUT_S = 600  # seconds for another apt to end
+APT_LOCK_TIMEOUT_S = 600
 FORBID_VARIABLE = "TANDEM_NO_HOST_SETUP"
 PASSED_VARIABLES = ("BUILDX_CONFIG", "http_proxy", "https_proxy", "no_proxy")
+"""Variables of the user that the set-up gets as root."""
+EMULATION = "emulation of "
+"""The name of the need of an emulator begins with this and ends with the platform."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """One command of the set-up, and what it reads from stdin."""
+    """One command of the set-up, and its stdin."""
 
     argv: tuple[str, ...]
     stdin: str | None = None
@@ -66,9 +69,9 @@ class Command:
 
 
 def set_up(log: Log, env: Mapping[str, str] = os.environ, needs: Callable[[], list[Need]] = list_needs) -> None:
-    """Make this machine fit, or say why it cannot be: HostError with what a person has to do.
+    """Installs and starts what is missing on this machine. If nothing is missing, returns quickly.
 
-    Does nothing, and quickly, if nothing is missing.
+    Raises HostError with what a person has to do, if it cannot or may not do that.
     """
     missing = _missing(needs)
     if not missing:
@@ -81,53 +84,53 @@ def set_up(log: Log, env: Mapping[str, str] = os.environ, needs: Callable[[], li
         _run_as_root(missing, log, env)
     else:
         with locked(LOCK_FILE):
-            if missing := _missing(needs):  # another set-up may just have brought it
+            if missing := _missing(needs):  # another set-up may have finished meanwhile
                 _install(missing, log)
     if missing := _missing(needs):
         _refuse_unfit_engine(missing)
-        hint = "the set-up could not bring it: " + "; ".join(need.remedy for need in _reportable(missing))
+        hint = "the set-up did not achieve it: " + "; ".join(need.remedy for need in _reportable(missing))
         raise HostError(_lack_message(missing), hint=hint)
 
 
 def install_commands(
     missing: Sequence[Need], system: Mapping[str, str], apt: Path = apt_suite.APT_FOLDER
 ) -> list[Command]:
-    """What installs the missing packages, in order; [] if none is needed. `system` is the machine's os-release(5).
+    """Returns the commands that install the missing packages, in order; `system` is the machine's os-release(5).
 
-    Raises HostError for a system that it does not know.
+    Raises HostError for a system other than Debian 12 and later.
     """
     packages = [package for need in missing for package in _packages(need)]
     if not packages:
         return []
     codename = _codename(system, packages)
-    done: list[Command] = []
+    commands: list[Command] = []
     if codename in NEWER_SUITES and set(packages) & set(NEWER_PACKAGES):
         files = apt_suite.suite_files(NEWER_SUITES[codename], codename, NEWER_PACKAGES, apt)
-        done += [Command(("tee", str(file.path)), file.text) for file in files]
+        commands += [Command(("tee", str(file.path)), file.text) for file in files]
     if "docker.io" in packages:
-        # Before the packages: where a service manager runs they start the engine at once.
-        done.append(Command(("mkdir", "-p", str(dockerd.DAEMON_JSON.parent))))
-        done.append(Command(("tee", str(dockerd.DAEMON_JSON)), daemon_settings(dockerd.DAEMON_JSON)))
-    done.append(Command((*APT_GET, "update")))
-    done.append(Command((*APT_GET, "-y", "install", "--no-install-recommends", *packages)))
-    return done
+        # This comes before the packages, because a service manager starts the engine as soon as it is installed.
+        commands.append(Command(("mkdir", "-p", str(dockerd.DAEMON_JSON.parent))))
+        commands.append(Command(("tee", str(dockerd.DAEMON_JSON)), daemon_settings(dockerd.DAEMON_JSON)))
+    commands.append(Command((*APT_GET, "update")))
+    commands.append(Command((*APT_GET, "-y", "install", "--no-install-recommends", *packages)))
+    return commands
 
 
 def daemon_settings(file: Path) -> str:
-    """The engine's configuration with the containerd image store on, and all that the file says already.
+    """Returns the content of daemon.json with the containerd image store on. All other settings stay.
 
-    Raises HostError if the file cannot be read as JSON.
+    Raises HostError if the file does not hold a JSON object.
     """
     try:
         settings = json.loads(file.read_text()) if file.exists() else {}
         settings["features"] = {**settings.get("features", {}), **FEATURES}
     except (ValueError, TypeError, AttributeError) as error:
-        raise HostError(f"{file} is no JSON object: {error}", hint="put it right, or remove it") from error
+        raise HostError(f"{file} is not a JSON object: {error}", hint="fix it, or remove it") from error
     return json.dumps(settings, indent=2) + "\n"
 
 
 def read_os_release(file: Path = Path("/etc/os-release")) -> dict[str, str]:
-    """What the system says it is, os-release(5)."""
+    """Returns the fields of os-release(5)."""
     words = shlex.split(file.read_text(), comments=True) if file.exists() else []
     return dict(word.partition("=")[::2] for word in words if "=" in word)
 
@@ -151,14 +154,14 @@ def _codename(system: Mapping[str, str], packages: Sequence[str]) -> str:
     if system.get("ID") != "debian" or not release.isdecimal() or int(release) < 12:
         name = system.get("PRETTY_NAME", "this system")
         raise HostError(
-            f"only Debian 12 and later can be set up by itself, and this is {name}",
-            hint=f"install what Debian calls: {' '.join(packages)}; ./doitw host then says what is still missing",
+            f"the set-up works on Debian 12 and later only, and this is {name}",
+            hint=f"install what Debian calls {' '.join(packages)}; then ./doitw host says what is still missing",
         )
     return codename
 
 
 def _unfit_engine_needs(missing: Sequence[Need]) -> list[Need]:
-    """What no set-up cures: an engine that answers but does not fit, or that is not the usual one, is somebody's."""
+    """Returns the needs that only an engine's owner can meet: it answers but does not fit, or is not the usual one."""
     unfit = [need for need in missing if need.name in {"engine", "image store"}]
     answers = len(unfit) == 1 or any(need.name == "engine" and "no answer" not in need.found for need in unfit)
     forbidden = any(os.strerror(13) in need.found for need in unfit)
@@ -166,25 +169,25 @@ def _unfit_engine_needs(missing: Sequence[Need]) -> list[Need]:
 
 
 def _refuse_unfit_engine(missing: Sequence[Need]) -> None:
-    """Say what the owner of an engine can do."""
-    if told := _unfit_engine_needs(missing):
+    """Raises HostError with what the owner of an engine can do."""
+    if needs := _unfit_engine_needs(missing):
         raise HostError(
-            "\n".join(f"{need.name}: wanted {need.wanted}, found {need.found}" for need in told),
-            hint="; ".join(need.remedy for need in told),
+            "\n".join(f"{need.name}: wanted {need.wanted}, found {need.found}" for need in needs),
+            hint="; ".join(need.remedy for need in needs),
         )
 
 
 def _instructions(missing: Sequence[Need]) -> str:
-    """Everything that a person has to do where nothing may be installed."""
+    """Returns all that a person has to do if Tandem may not install anything."""
     unfit = _unfit_engine_needs(missing)
     lines = [f"{need.name}: {need.remedy}" for need in unfit]
     if script := _script([need for need in missing if need not in unfit]):
-        lines += [f"{FORBID_VARIABLE}=1 forbids to install; as root:", script]
+        lines += [f"{FORBID_VARIABLE}=1 forbids the set-up; as root:", script]
     return "\n".join(lines)
 
 
 def _run_as_root(missing: Sequence[Need], log: Log, env: Mapping[str, str]) -> None:
-    """The same once more through sudo, if it asks for no password; nothing root-owned is left in the checkout (-B)."""
+    """Runs this set-up through sudo, if that asks for no password. -B keeps root's files out of the checkout."""
     hint = "run ./doitw as root, or as root:\n" + _script(missing)
     if not procs.which("sudo"):
         raise HostError(_lack_message(missing), hint=hint)
@@ -196,34 +199,36 @@ def _run_as_root(missing: Sequence[Need], log: Log, env: Mapping[str, str]) -> N
 
 
 def sudo_command(env: Mapping[str, str]) -> list[str]:
-    """The command line of this set-up as root, with all that root needs of the user.
+    """Returns the command line of this set-up as root, with the user's settings.
 
-    The engine is named as it was found here: root has other contexts than the user.
+    It names the engine explicitly, because root has other contexts than the user.
     """
     engine = f"DOCKER_HOST={where}" if (where := docker_host()) else "DOCKER_CONTEXT=default"
-    folder = env.get("DOCKER_CONFIG") or Path.home() / ".docker"  # the client's plug-ins and builders
-    handed_on = [
+    folder = env.get("DOCKER_CONFIG") or Path.home() / ".docker"  # it has the docker client's plugins and builders
+    settings = [
         engine,
         f"DOCKER_CONFIG={folder}",
         *(f"{name}={env[name]}" for name in PASSED_VARIABLES if name in env),
     ]
-    return ["sudo", "-n", "env", *handed_on, sys.executable, "-B", "-m", "pipeline.host.install"]
+    return ["sudo", "-n", "env", *settings, sys.executable, "-B", "-m", "pipeline.host.install"]
 
 
 def _install(missing: Sequence[Need], log: Log) -> None:
-    platforms = [need.name.partition(" of ")[2] for need in missing if need.name.startswith("emulation of ")]
-    if platforms and binfmt.mount_register(log):
-        missing = _missing()  # the kernel may have known the emulator all along
-    todo = install_commands(missing, read_os_release())
-    if todo:
+    if _platforms_to_emulate(missing) and binfmt.mount_register(log):
+        missing = _missing()  # the kernel may already know the emulator
+    commands = install_commands(missing, read_os_release())
+    if commands:
         with step(log, "installing " + " ".join(package for need in missing for package in _packages(need))):
-            for command in todo:
+            for command in commands:
                 _run(command, log)
     if not docker_host():
         dockerd.start_engine(log)
-    for need in _missing():
-        if need.name.startswith("emulation of "):
-            binfmt.register_emulator(need.name.partition(" of ")[2], log)
+    for platform in _platforms_to_emulate(_missing()):
+        binfmt.register_emulator(platform, log)
+
+
+def _platforms_to_emulate(missing: Sequence[Need]) -> list[str]:
+    return [need.name.removeprefix(EMULATION) for need in missing if need.name.startswith(EMULATION)]
 
 
 def _run(command: Command, log: Log) -> None:
@@ -238,51 +243,47 @@ def _run(command: Command, log: Log) -> None:
             procs.run(command.argv, log=log, inherit=procs.NETWORK)
         except procs.ProgramError as error:
             if not repaired and " ".join(REPAIR_COMMAND) in error.output:
-                log.line("an installation was interrupted; dpkg ends it first")
+                log.line("an installation was interrupted; dpkg finishes it first")
                 repaired = True
-                with suppress(procs.ProgramError):  # what was only half unpacked, apt unpacks again
+                with suppress(procs.ProgramError):  # apt unpacks again what was only half unpacked
                     procs.run(
                         ("env", "DEBIAN_FRONTEND=noninteractive", *REPAIR_COMMAND), log=log, inherit=procs.NETWORK
                     )
                 continue
-            # A new machine's own daily apt run; apt itself waits for dpkg's lock only.
+            # A new machine runs apt daily. apt itself waits only for dpkg's lock.
             if "Could not get lock" not in error.output or time.monotonic() > deadline:
                 raise HostError(str(error)) from error
-            log.line("another apt is at work; waiting for it")
+            log.line("waiting for another apt")
             time.sleep(5)
         else:
             return
 
 
 def _script(missing: Sequence[Need]) -> str:
-    """The whole set-up as a person would type it."""
+    """Returns the whole set-up as shell commands."""
     try:
         lines = [str(command) for command in install_commands(missing, read_os_release())]
     except HostError as error:
         return error.hint
     if any(need.name == "engine" for need in missing) and not docker_host():
         lines.append(dockerd.start_command())
-    lines += [
-        binfmt.register_command(need.name.partition(" of ")[2])
-        for need in missing
-        if need.name.startswith("emulation of ")
-    ]
+    lines += [binfmt.register_command(platform) for platform in _platforms_to_emulate(missing)]
     return "\n".join(lines)
 
 
 def _lack_message(missing: Sequence[Need]) -> str:
-    told = ", ".join(f"{need.name} {need.wanted} (found: {need.found})" for need in _reportable(missing))
-    return f"this machine lacks {told}"
+    lacking = ", ".join(f"{need.name} {need.wanted} (found: {need.found})" for need in _reportable(missing))
+    return f"this machine lacks {lacking}"
 
 
 def _reportable(missing: Sequence[Need]) -> list[Need]:
-    """Those that say something: without an engine there is no image store to speak of."""
+    """Returns the needs without the image store, if there is no engine to have one."""
     return [need for need in missing if need.found != "no engine"]
 
 
 def main() -> int:
-    """Set up this machine; returns the exit code."""
-    from pipeline.host.venv import run_setup  # not needed by doit's own use of this module
+    """Sets this machine up; returns the exit code."""
+    from pipeline.host.venv import run_setup  # no other use of this module needs it
 
     return run_setup(set_up)
 

@@ -1,6 +1,6 @@
-"""What this machine has and lacks for the tasks that need an engine. Only looks, and quickly: a few files, one request.
+"""Lists what this machine has and lacks for tasks that need an engine, from a few files and one request.
 
-What cures a lack is `pipeline.host.install`.
+It changes nothing; `pipeline.host.install` does.
 """
 
 import json
@@ -24,24 +24,25 @@ KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 MIN_ENGINE = (26,)
 MIN_BUILDX = (0, 13)
 SNAPSHOTTER = "io.containerd.snapshotter.v1"
-# Where systems keep the certificates by which downloads are checked (Debian's, Fedora's, Alpine's).
 CA_BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
-# What images are made for: their probes run here, emulated where the machine is another.
+"""Where Debian, Fedora and Alpine keep the certificates that downloads are checked with."""
 TARGETS = ("linux/arm64",)
+"""The platforms of images whose checks must run on this machine, emulated if it has another architecture."""
 
 
 class Need(Struct, frozen=True):
-    """One thing that must be there: what was found, what is wanted, and what brings it if it is not there."""
+    """One thing that the tasks need of this machine."""
 
     name: str
     ok: bool
     found: str
     wanted: str
     remedy: str = ""
+    """What a person can do if it is missing."""
 
 
 def list_needs() -> list[Need]:
-    """Everything that the tasks need of this machine, in the order in which it would be set up."""
+    """Returns everything that the tasks need of this machine, in the order of its set-up."""
     where = docker_host()
     info, trouble = engine_info(where)
     return [
@@ -49,7 +50,7 @@ def list_needs() -> list[Need]:
         _buildx_need(),
         _engine_need(where, info, trouble),
         _image_store_need(info),
-        # A kernel elsewhere cannot be looked at from here; smoke finds out.
+        # Another machine's kernel cannot be examined from here; smoke finds out.
         *(_emulation_need(platform) for platform in emulated_platforms(info) if is_local(where)),
         _certificates_need(),
         _program_need("ssh client", "ssh", "openssh-client"),
@@ -71,19 +72,19 @@ def needs_table(needs: list[Need]) -> str:
 
 
 def emulated_platforms(info: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """The target platforms that the engine's machine (this one, if there is no engine yet) does not run itself."""
+    """Returns the TARGETS that the engine's machine must emulate. Without an engine, that is this machine."""
     machine = str((info or {}).get("Architecture") or os.uname().machine)
     return tuple(target for target in TARGETS if platforms.machine_of(target) != machine)
 
 
 def version_numbers(text: str) -> tuple[int, ...]:
-    """The leading numbers of a version, as in `v0.13.1+ds1` → (0, 13, 1); () if it has none."""
+    """Returns the leading numbers of a version: (0, 13, 1) for `v0.13.1+ds1`, () if there are none."""
     numbers = re.match(r"v?(\d+(?:\.\d+)*)", text)
     return tuple(int(number) for number in numbers[1].split(".")) if numbers else ()
 
 
 def registered_emulator(platform: str, folder: Path = BINFMT_FOLDER) -> tuple[str, str]:
-    """Interpreter and flags that the kernel has registered for a platform's programs; ("", "") if none.
+    """Returns the interpreter and flags that the kernel has registered for a platform's programs; ("", "") if none.
 
     Format: https://docs.kernel.org/admin-guide/binfmt-misc.html
     """
@@ -121,7 +122,7 @@ def _engine_need(where: str, info: Mapping[str, Any] | None, trouble: str) -> Ne
         if not where:
             remedy = "start dockerd" if procs.which("dockerd") else "install docker.io"
         if trouble == os.strerror(13):
-            remedy = "let this user in: usermod -aG docker USER as root, then log in again"
+            remedy = "give this user access: usermod -aG docker USER as root, then log in again"
         return Need("engine", False, f"no answer at {at}: {trouble}", wanted, remedy)
     found = str(info.get("ServerVersion", ""))
     return Need(
@@ -134,14 +135,14 @@ def _engine_need(where: str, info: Mapping[str, Any] | None, trouble: str) -> Ne
 
 
 def _image_store_need(info: Mapping[str, Any] | None) -> Need:
-    # A docker-container builder beside a classic store will not do: that store does not know manifests' digests.
+    # A docker-container builder does not help: a classic store does not know the digests of manifests.
     wanted = "containerd's"
     remedy = (
         'add {"features": {"containerd-snapshotter": true}} to /etc/docker/daemon.json and restart the engine'
         " (its present images are then hidden)"
     )
     if info is None:
-        return Need("image store", False, "no engine", wanted, "that of the engine, once it answers")
+        return Need("image store", False, "no engine", wanted, "start the engine first")
     driver = dict(info.get("DriverStatus") or ()).get("driver-type", "")
     if driver == SNAPSHOTTER:
         return Need("image store", True, "containerd", wanted)
@@ -157,9 +158,9 @@ def _buildx_need() -> Need:
 
 
 def _buildx_version(path: Path) -> str:
-    """Its own word, kept by the file's identity: asking takes 40 ms."""
-    state = path.stat()
-    identity = f"{path} {state.st_size} {state.st_mtime_ns} {state.st_ino}"
+    """Returns the version that buildx prints, or "". Asking takes 40 ms, so the answer is kept for that file."""
+    status = path.stat()
+    identity = f"{path} {status.st_size} {status.st_mtime_ns} {status.st_ino}"
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tandem/buildx.json"
     kept = json_object(cache)
     if kept.get("identity") == identity:
@@ -177,7 +178,7 @@ def _buildx_version(path: Path) -> str:
 def _emulation_need(platform: str) -> Need:
     name, wanted = f"emulation of {platform}", "registered with flag F"
     interpreter, flags = registered_emulator(platform)
-    # F: the kernel keeps the interpreter open, so that containers need none of their own.
+    # With flag F the kernel keeps the interpreter open, so containers do not need it in them.
     ok = "F" in flags
     found = f"{interpreter} ({flags})" if interpreter else "nothing" if BINFMT_FOLDER.is_dir() else "no binfmt_misc"
     return Need(name, ok, found, wanted, "install qemu-user and qemu-user-binfmt, and register it")

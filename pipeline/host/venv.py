@@ -1,6 +1,7 @@
-"""Makes .venv from the hash-locked lockfiles/tooling.txt; doitw runs it with the machine's own Python.
+"""Makes .venv from the hash-locked lockfiles/tooling.txt. doitw runs it with the machine's own Python.
 
-Standard library only. Works where Python came without ensurepip, as Debian's bare python3 does, with and without root.
+It imports only the standard library. It works with and without root, and if Python lacks ensurepip, as Debian's bare
+python3 does.
 """
 
 import ast
@@ -22,9 +23,10 @@ from pipeline.core.locks import locked_folder
 from pipeline.core.log import ForwardingLog, Log, step
 
 LOCK_FILE = Path("lockfiles/tooling.txt")
-# No file of settings: those of this machine that say where packages come from are handed over by name.
+# pip reads no settings file: the settings that say where packages come from are passed as variables.
 PIP_ENV = {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INPUT": "1"}
-MAX_SIGN_CHARS = 160  # characters of a sign of life
+MAX_SIGN_CHARS = 160
+"""The length of a line that shows that work goes on."""
 CA_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 PIP_SCRIPT = """\
 import sys
@@ -37,9 +39,9 @@ from pip._internal.cli.main import main
 
 sys.exit(main())
 """
-# Stands in for doit's own script: that one finds neither dodo.py nor pyproject.toml from a sub-folder, and would
-# take the package of this checkout for a copy's. `python` lies beside it, so no path needs quoting. It hears as little
-# of the caller's settings of Python as doitw does.
+# Replaces doit's own script, which does not find dodo.py and pyproject.toml from a sub-folder, and which would use the
+# package of this checkout for another one. `python` is beside it, so no path needs quoting. Like doitw, it ignores the
+# caller's settings of Python.
 DOIT_SCRIPT = """\
 #!/bin/sh
 ''':'
@@ -71,7 +73,7 @@ try:
         sys.exit(3)
     sys.exit(main())
 except KeyboardInterrupt:
-    raise SystemExit(130) from None  # while it starts; a command says more
+    raise SystemExit(130) from None  # at the start; a command handles it itself
 finally:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # it has ended
@@ -79,33 +81,33 @@ finally:
 
 
 class Printer:
-    """A log for before the tooling exists: plain lines on stderr, and within `alive` at least one every `every` s."""
+    """A log on stderr, for the time before the tooling exists. In alive() it prints a line every `every` s."""
 
     def __init__(self, every: float = 25) -> None:
         self._every = every
-        self._spoken = self._began = time.monotonic()
+        self._printed_at = self._began = time.monotonic()
         self._newest = ""
         self._lock = threading.Lock()
 
     def line(self, text: str) -> None:
-        """Print the line."""
+        """Prints the line."""
         with self._lock:
             self._newest, self._began = text.strip(), time.monotonic()
             self._print(text)
 
     def step(self, text: str) -> None:
-        """Print the line."""
+        """Prints the line."""
         self.line(text)
 
     def progress(self, title: str, done: float, total: float | None, unit: str) -> None:
-        """Keep how far it is for the next sign of life."""
+        """Keeps the progress for the next line of alive()."""
         of = f" of {total:.0f}" if total else ""
         with self._lock:
             self._newest, self._began = f"{title}: {done:.0f}{of} {unit}", time.monotonic()
 
     @contextmanager
     def alive(self) -> Iterator[None]:
-        """Say what is being done whenever nothing else was said for a while."""
+        """Prints what is being done whenever nothing else was printed for a while."""
         done = threading.Event()
         pulse = threading.Thread(target=self._beat, args=(done,), daemon=True)
         pulse.start()
@@ -119,12 +121,12 @@ class Printer:
         while not done.wait(min(1.0, self._every)):
             with self._lock:
                 now = time.monotonic()
-                if now - self._spoken >= self._every:
-                    at = self._newest.removesuffix(" …")[:MAX_SIGN_CHARS] or "at work"
-                    self._print(f"{at} … {now - self._began:.0f} s")
+                if now - self._printed_at >= self._every:
+                    work = self._newest.removesuffix(" …")[:MAX_SIGN_CHARS] or "at work"
+                    self._print(f"{work} … {now - self._began:.0f} s")
 
     def _print(self, text: str) -> None:
-        self._spoken = time.monotonic()
+        self._printed_at = time.monotonic()
         print(redact.clean(text), file=sys.stderr, flush=True)
 
 
@@ -132,7 +134,7 @@ class InstallerLog(ForwardingLog):
     """Passes on which package an installer is at; the rest is in the error message if it fails."""
 
     def line(self, text: str) -> None:
-        """Pass on "Collecting name==version", without where and why, and that all of them are being installed."""
+        """Passes on the name and version of "Collecting …", and that the packages are being installed."""
         words = text.split()
         if words[:1] == ["Collecting"]:
             super().line(f"  {words[1]}")
@@ -141,7 +143,7 @@ class InstallerLog(ForwardingLog):
 
 
 def is_ready(root: Path) -> bool:
-    """Whether .venv was made to the end, here, from the present lock by the present module; doitw asks the same."""
+    """Returns whether .venv was completed, here, from the current lock by the current module. doitw checks the same."""
     stamps = root / ".venv/tandem"
     try:
         return (
@@ -155,9 +157,9 @@ def is_ready(root: Path) -> bool:
 
 
 def make_venv(root: Path, log: Log) -> None:
-    """Make .venv anew unless it is ready; a second caller waits for the first.
+    """Makes .venv again unless it is ready. A second caller waits for the first.
 
-    Raises HostError if this machine's Python cannot make one, TandemError if the packages cannot be had.
+    Raises HostError if this machine's Python cannot make one, TandemError if packages cannot be downloaded.
     """
     with locked_folder(root):  # no file that git would see
         if is_ready(root):
@@ -173,7 +175,7 @@ def _build(root: Path, log: Log) -> None:
     shutil.rmtree(venv, ignore_errors=True)
     if importlib.util.find_spec("venv") is None:
         raise HostError(f"{sys.executable} came without its venv module", hint="install python3 (not -minimal)")
-    # The name with the version in it: when the system moves to another Python, the link breaks and .venv is made anew.
+    # This path has the version in it: if the system moves to another Python, the link breaks and .venv is made again.
     python = os.path.realpath(sys.executable)
     with tempfile.TemporaryDirectory() as scratch:
         procs.run([python, "-m", "venv", *_without_pip(), str(venv)], log=InstallerLog(log))
@@ -184,8 +186,8 @@ def _build(root: Path, log: Log) -> None:
         argv = [*pip, "install", *options, "-r", str(root / LOCK_FILE)]
         procs.run(argv, log=InstallerLog(log), inherit=procs.NETWORK, env=env)
     (site,) = venv.glob("lib/python3.*/site-packages")
-    # A caller that forbids Python to write bytecode would compile all of it at every start.
-    with suppress(procs.ProgramError):  # some files are no Python, and are never imported
+    # A caller that does not let Python write bytecode would compile all of it at every start.
+    with suppress(procs.ProgramError):  # some files are not valid Python, and are never imported
         sources = [str(site), str(root / "pipeline"), str(root / "dodo.py")]
         procs.run([str(venv / "bin/python"), "-m", "compileall", "-qq", "-j", "0", *sources], log=InstallerLog(log))
     (site / "tandem.pth").write_text(pth_line(root))
@@ -195,26 +197,26 @@ def _build(root: Path, log: Log) -> None:
     shutil.copyfile(root / LOCK_FILE, stamps / "tooling.txt")
     shutil.copyfile(__file__, stamps / "venv.py")
     os.sync()
-    (stamps / "root").write_text(f"{root}\n")  # last: without it all of the above is made again
+    (stamps / "root").write_text(f"{root}\n")  # last: without it, all of the above is done again
 
 
 def pth_line(root: Path) -> str:
-    """The .pth that puts the checkout on Python's path: in ASCII, since Python ends where its locale cannot read it."""
+    """Returns the .pth line that puts the checkout on Python's path. It is ASCII, so that any locale can read it."""
     return f"import os, sys; sys.path.append(os.fsdecode({os.fsencode(root)!r}))\n"
 
 
 def _settings(pip: Sequence[str]) -> dict[str, str]:
-    """What this machine's pip is told of indexes, proxies and certificates, as variables; it is told more in files."""
-    found: dict[str, str] = {}
+    """Returns this machine's settings for pip on indexes, proxies and certificates, as environment variables."""
+    settings: dict[str, str] = {}
     lines = procs.capture([*pip, "config", "list"], inherit=procs.NETWORK).splitlines()
     for section in ("global.", "install.", ":env:."):
         for line in lines:
             key, _, value = line.removeprefix(section).partition("=")
             name = "PIP_" + key.upper().replace("-", "_")
             if line.startswith(section) and name in procs.NETWORK:
-                found[name] = str(ast.literal_eval(value))
-    redact.register_in(found)
-    return found
+                settings[name] = str(ast.literal_eval(value))
+    redact.register_in(settings)
+    return settings
 
 
 def _without_pip() -> list[str]:
@@ -222,7 +224,7 @@ def _without_pip() -> list[str]:
 
 
 def _pip(venv: Path, scratch: Path, log: Log) -> Sequence[str]:
-    """How to call a pip that installs into `venv`: its own, this Python's, or the one in Debian's python3-pip-whl."""
+    """Returns the command of a pip that installs into `venv`: its own, this Python's, or that of python3-pip-whl."""
     python = str(venv / "bin/python")
     if not _without_pip():
         return [python, "-m", "pip"]
@@ -232,9 +234,9 @@ def _pip(venv: Path, scratch: Path, log: Log) -> Sequence[str]:
 
 
 def _debians_pip(scratch: Path, log: Log) -> Path:
-    """A program that is Debian's pip, fetched by apt into a scratch folder: needs no root and changes nothing here.
+    """Downloads Debian's pip into a scratch folder with apt; returns its program. Needs no root.
 
-    Debian's pip trusts the system's certificates; where there are none yet, it gets those of Debian's package.
+    Debian's pip trusts the system's certificates. If there are none yet, it gets those of Debian's package.
     """
     if not shutil.which("apt-get"):
         raise HostError("this Python has neither ensurepip nor pip", hint="install its venv module or pip")
@@ -245,26 +247,26 @@ def _debians_pip(scratch: Path, log: Log) -> Path:
         (wheel,) = scratch.glob("usr/share/python-wheels/pip-*.whl")
     except (TandemError, ValueError) as error:
         raise HostError(
-            f"this Python has neither ensurepip nor pip, and apt could not lend one: {error}",
+            f"this Python has neither ensurepip nor pip, and apt cannot download pip: {error}",
             hint="apt-get install python3-venv",
         ) from error
     if not bundle.exists():
         bundle = scratch / "certificates"
         authorities = sorted(scratch.glob("usr/share/ca-certificates/mozilla/*.crt"))
         bundle.write_bytes(b"\n".join(path.read_bytes() for path in authorities))
-    program = scratch / "run-pip"  # no name that Python could import
+    program = scratch / "run-pip"  # a name that Python cannot import
     program.write_text(PIP_SCRIPT.format(wheel=str(wheel), bundle=str(bundle)))
     return program
 
 
 def _fetch(packages: Sequence[str], scratch: Path, log: Log) -> None:
-    """Unpack Debian packages into a scratch folder, with lists and cache of their own there."""
+    """Unpacks Debian packages into a scratch folder, which has its own package lists and cache."""
     (scratch / "lists/partial").mkdir(parents=True)
     (scratch / "cache/archives/partial").mkdir(parents=True)
     options = [
         f"Dir::State::Lists={scratch}/lists",
         f"Dir::Cache={scratch}/cache",
-        "APT::Sandbox::User=root",  # root's apt would drop to a user of its own, who cannot write here
+        "APT::Sandbox::User=root",  # otherwise root's apt changes to a user who cannot write here
         "Acquire::Languages=none",
     ]
     apt = ["apt-get", "-q", *(word for option in options for word in ("-o", option))]
@@ -274,12 +276,12 @@ def _fetch(packages: Sequence[str], scratch: Path, log: Log) -> None:
         procs.run(["dpkg-deb", "-x", str(deb), str(scratch)], log=log)
 
 
-def run_setup(act: Callable[[Log], None]) -> int:
-    """The exit code of a piece of set-up, whose failures are worded here: there is no doit yet."""
+def run_setup(work: Callable[[Log], None]) -> int:
+    """Runs a part of the set-up and prints its error, as doit cannot do that yet; returns the exit code."""
     printer = Printer()
     try:
         with interruptible(), printer.alive():
-            act(printer)
+            work(printer)
     except TandemError as error:
         print(f"ERROR: {error}" + (f"\nhint: {error.hint}" if error.hint else ""), file=sys.stderr)
         return error.code
@@ -290,7 +292,7 @@ def run_setup(act: Callable[[Log], None]) -> int:
 
 
 def main() -> int:
-    """Make the tooling of the checkout that this module lies in; returns the exit code."""
+    """Makes the tooling of the checkout that this module is in; returns the exit code."""
     return run_setup(lambda log: make_venv(Path(__file__).resolve().parents[2], log))
 
 

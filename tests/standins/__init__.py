@@ -131,7 +131,7 @@ def _build(standin: StandIn, locked: DebianLock, tag: str, scratch: Path, log: L
 
 
 def _built(context: Path, locked: DebianLock, tag: str) -> str:
-    """As buildkit.build(), but as somebody else would: no labels of ours, and gzip."""
+    """Does what buildkit.build_image() does, as another party would: no labels of ours, and gzip."""
     from python_on_whales import docker
 
     metadata = context.parent / "metadata.json"

@@ -115,5 +115,5 @@ def test_a_list_of_the_engine_bears_that_one_goes_meanwhile() -> None:
     for file in [*(ROOT / "pipeline").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]:
         calls = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call)]
         named = [(ast.unparse(call.func), {word.arg for word in call.keywords}) for call in calls]
-        assert not [name for name, _ in named if name.endswith("images.list")], f"{file}: engine.images does"
+        assert not [name for name, _ in named if name.endswith("images.list")], f"{file}: use engine.list_images"
         assert all("ignore_removed" in words for name, words in named if name.endswith("containers.list")), file

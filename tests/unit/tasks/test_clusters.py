@@ -71,5 +71,5 @@ def test_a_node_that_cannot_be_looked_at_is_refused_before_anything_is_done(tmp_
     cluster = Cluster(image="cpu", nodes=nodes)
     config = Config(tmp_path, Pipeline(default="far", clusters={"far": cluster}), {"cpu": IMAGE})
     (deploy,) = [task for task in clusters.cluster_tasks(config, "far", cluster) if task.name == "deploy:far"]
-    with pytest.raises(HostError, match="'ssh://me@spark-1' cannot be looked at"):
+    with pytest.raises(HostError, match="'ssh://me@spark-1' is not supported here"):
         deploy.run(Run(log=NullLog(), upstream={}, fingerprint="", scratch=tmp_path))
