@@ -54,10 +54,12 @@ def context(into: Path) -> list[str]:
     locked = lockfile.read_lock(name, ROOT)
     there = into / "context"
     there.mkdir()
-    build.stage(name, loaded.images[name], locked, parts, there, NullLog())
+    build.write_context(name, loaded.images[name], locked, parts, there, NullLog())
     options = ["--platform", locked.platform, "--provenance=false", "--network", "none", "--quiet"]
     options += ["--build-arg", f"SOURCE_DATE_EPOCH={locked.epoch}", "--output", "type=cacheonly"]
-    options += [word for key, value in build.labels(name, locked).items() for word in ("--label", f"{key}={value}")]
+    options += [
+        word for key, value in build.image_labels(name, locked).items() for word in ("--label", f"{key}={value}")
+    ]
     return ["docker", "buildx", "build", *options, str(there)]
 
 

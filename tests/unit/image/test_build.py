@@ -96,7 +96,7 @@ def test_the_labels_change_with_what_is_locked_and_with_nothing_else() -> None:
 
 
 def written(tmp_path: Path, made: DebianImage) -> dict[str, bytes | None]:
-    """What own.write() puts into the archive: path → content, None for folders."""
+    """The archive of write_own_files(): path → content, None for folders."""
     (tmp_path / "scratch").mkdir()
 
     def no_python() -> list[str]:
