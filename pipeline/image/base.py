@@ -1,6 +1,6 @@
 """The root filesystem of an image made from Debian packages: one tar, the same bytes each time and on any machine.
 
-The locked packages are extracted, and none of their scripts runs; maintainer_files has what the scripts would make.
+The locked packages are extracted, and none of their scripts runs; see maintainer_files.
 """
 
 import shutil
@@ -14,7 +14,7 @@ from typing import IO
 from pipeline.core import procs, store
 from pipeline.core.errors import Cancelled
 from pipeline.core.log import Log, step
-from pipeline.image import bytecode, deb, maintainer_files, rootfs
+from pipeline.image import bytecode, deb, rootfs
 from pipeline.image.results import RootFilesystem
 from pipeline.image.rootfs import RootfsWriter
 from pipeline.lock import debs
@@ -41,7 +41,7 @@ def make_root_filesystem(locked: DebianLock, into: Path, log: Log) -> RootFilesy
         sources.mkdir()
         with RootfsWriter(part, locked.epoch) as root:
             with step(log, f"{len(locked.debs)} packages into one root"):
-                add_maintainer_files(root, _add_packages(locked.debs, files, root, scratch, log))
+                root.add_maintainer_files(_add_packages(locked.debs, files, root, scratch, log))
             with step(log, "bytecode of the base"):
                 _add_bytecode(root, sources, python)
         base = RootFilesystem(sha256=store.file_digest(part), size=part.stat().st_size, packages=len(locked.debs))
@@ -93,18 +93,6 @@ def _decompressed(debs: Sequence[Path], scratch: Path) -> Iterator[Path]:
             if index + PACKAGES_AHEAD < len(debs):
                 pending.append(pool.submit(decompress, debs[index + PACKAGES_AHEAD]))
             yield pending[index].result()
-
-
-def add_maintainer_files(root: RootfsWriter, content: dict[str, bytes]) -> None:
-    """Adds what the packages' scripts would have made; `content` is what maintainer_files.plan() needs."""
-    for item in maintainer_files.plan(root.has, content):
-        match item:
-            case maintainer_files.File(path, text, mode, gid):
-                root.file(path, text, mode, gid)
-            case maintainer_files.Link(path, target):
-                root.link(path, target)
-            case maintainer_files.Folder(path, mode):
-                root.folder(path, mode)
 
 
 def _add_bytecode(root: RootfsWriter, sources: Path, python: Sequence[str]) -> None:

@@ -74,6 +74,17 @@ class RootfsWriter:
         else:
             raise TandemError(f"{name}: /{path} is a device or a pipe, which no image of ours holds")
 
+    def add_maintainer_files(self, content: dict[str, bytes]) -> None:
+        """Adds what the packages' scripts would have made; `content` is what maintainer_files.plan() needs."""
+        for item in maintainer_files.plan(self.has, content):
+            match item:
+                case maintainer_files.File(path, text, mode, gid):
+                    self.file(path, text, mode, gid)
+                case maintainer_files.Link(path, target):
+                    self.link(path, target)
+                case maintainer_files.Folder(path, mode):
+                    self.folder(path, mode)
+
     def folder(self, path: str, mode: int = 0o755, uid: int = 0, gid: int = 0) -> None:
         """Adds a folder, unless something is there."""
         if path in self._folders or path in self._owners:

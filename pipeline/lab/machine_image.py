@@ -14,13 +14,15 @@ from pipeline.core.log import Log, step
 from pipeline.core.waiting import wait_until
 from pipeline.host import engine
 from pipeline.host.engine import LABEL
-from pipeline.image import base, deb, maintainer_files, rootfs
+from pipeline.image import deb, maintainer_files, rootfs
 from pipeline.image.rootfs import RootfsWriter
 from pipeline.lock import debs
 from pipeline.lock.debs import Deb
 from pipeline.lock.service_packages import LAB
 
 REPOSITORY = "tandem/lab"
+DECIDE_BYTES = (deb, maintainer_files, rootfs)
+"""The modules, beside this one, whose code decides the bytes of the image."""
 PROBES = Path(__file__).parents[1] / "probes" / "lab"
 OUR_FOLDER = "etc/tandem"
 USUAL_IMPORT_S, IMPORT_TIMEOUT_S = 20, 600
@@ -46,7 +48,7 @@ def image_name(locked: Sequence[Deb]) -> str:
     digest = hashlib.sha256()
     for package in _own_packages(locked):
         digest.update(package.sha256.encode())
-    sources = [Path(__file__), *(Path(str(module.__file__)) for module in (maintainer_files, rootfs))]
+    sources = [Path(__file__), *(Path(str(module.__file__)) for module in DECIDE_BYTES)]
     for path in (*sources, *(PROBES / name for name, _ in FILES.values())):
         digest.update(path.read_bytes())
     return f"{REPOSITORY}:{digest.hexdigest()[:12]}"
@@ -99,6 +101,6 @@ def _write_root(packages: Sequence[Deb], files: dict[str, Path], into: Path, log
             with deb.data(files[package.sha256]) as archive:
                 root.add_package(package.name, archive, keep)
         content[maintainer_files.PASSWD] += SSHD_USER
-        base.add_maintainer_files(root, content)
+        root.add_maintainer_files(content)
         for path, (name, mode) in FILES.items():
             root.file(path, (PROBES / name).read_bytes(), mode)

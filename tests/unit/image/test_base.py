@@ -49,14 +49,7 @@ def build(folder: Path, *packages: dict[str, bytes | str | int | None]) -> tuple
             tinydeb.make(path, name, entries)
             with deb.data(path) as archive:
                 root.add_package(name, archive, lambda path, file: kept.update({path: file.read()}))
-        for item in maintainer_files.plan(root.has, kept):
-            match item:
-                case maintainer_files.File():
-                    root.file(item.path, item.content, item.mode, item.gid)
-                case maintainer_files.Link():
-                    root.link(item.path, item.target)
-                case maintainer_files.Folder():
-                    root.folder(item.path, item.mode)
+        root.add_maintainer_files(kept)
     return tar, kept
 
 

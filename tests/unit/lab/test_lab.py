@@ -17,6 +17,8 @@ from pipeline.commands import progress as module
 from pipeline.core import procs
 from pipeline.core.errors import BusyError, Cancelled, ConfigError, HostError, TandemError
 from pipeline.core.log import NullLog
+from pipeline.graph.code_hash import CodeHashes
+from pipeline.graph.stat_cache import StatCache
 from pipeline.lab import lab, machine_image, machines, ssh
 from pipeline.lab.lab import Machine, MachineStatus
 from pipeline.lock import apt
@@ -121,6 +123,12 @@ def test_the_image_s_name_follows_from_the_packages_and_from_what_is_laid_over_t
     assert machine_image.image_name(locked) == name
     (tmp_path / "start").write_text("exec sleep infinity\n")
     assert machine_image.image_name(locked) != name
+
+
+def test_the_image_s_name_follows_from_all_code_that_writes_its_root(tmp_path: Path) -> None:
+    reached = CodeHashes(ROOT, StatCache(tmp_path / "stats.json")).of(["pipeline.lab.machine_image"])
+    writers = {name for name in reached if name.startswith("pipeline.image.")}
+    assert writers == {module.__name__ for module in machine_image.DECIDE_BYTES}
 
 
 @pytest.mark.parametrize("wanted", [LAB, REGISTRY])
