@@ -73,13 +73,13 @@ def apply_advice(text: str, file: str, image: str, requirements: Sequence[str], 
         raise _edit_by_hand_error(file, image)
     else:
         added = {key: block for key, block in render_keys(image, requirements, smoke) if key not in keys}
-        at = _end_of_value(text, *keys["combine"])
+        position = _end_of_value(text, *keys["combine"])
         line = _without_line(keys["smoke"][1], smoke) if "smoke" in keys else None
         # From the back, so that places in front stay where they are.
-        if line and line[0] >= at:
+        if line and line[0] >= position:
             text = text[: line[0]] + line[1] + text[line[0] :]
-        text = _insert(text, at, added)
-        if line and line[0] < at:
+        text = _insert(text, position, added)
+        if line and line[0] < position:
             text = text[: line[0]] + line[1] + text[line[0] :]
     return text
 
@@ -89,9 +89,9 @@ def _without_line(existing: yaml.Node, smoke: SmokeAdvice) -> tuple[int, str] | 
     lacks = isinstance(existing, yaml.MappingNode) and not existing.flow_style and bool(smoke.get("without"))
     if not lacks or any(key.value == "without" for key, _ in existing.value):
         return None
-    first = existing.value[0][0].start_mark
-    line = f"{' ' * first.column}without: {json.dumps(list(smoke['without']))}\n"
-    return first.index - first.column, line
+    first_key = existing.value[0][0].start_mark
+    line = f"{' ' * first_key.column}without: {json.dumps(list(smoke['without']))}\n"
+    return first_key.index - first_key.column, line
 
 
 def check_rest_unchanged(before: str, after: str, file: str, image: str) -> None:
@@ -134,9 +134,9 @@ def _leaf_nodes(node: yaml.Node) -> Iterator[yaml.Node]:
         yield node
 
 
-def _insert(text: str, at: int, added: Mapping[str, str]) -> str:
+def _insert(text: str, position: int, added: Mapping[str, str]) -> str:
     new = "".join(added.values())
-    head = text[:at] if text[:at].endswith("\n") else text[:at] + "\n"
+    head = text[:position] if text[:position].endswith("\n") else text[:position] + "\n"
     if "\r\n" in head:
         new = new.replace("\n", "\r\n")
-    return head + new + text[at:]
+    return head + new + text[position:]

@@ -73,8 +73,8 @@ POINTS = {
 
 def is_node_specific(variable: str) -> bool:
     """Returns whether a variable differs from node to node, so that no image may have it in ENV."""
-    named = (*ADDRESS_VARIABLES, *INTERFACE_VARIABLES, RDMA_VARIABLE)
-    return variable in named or RAY_NODE_VARIABLE.fullmatch(variable) is not None
+    variables = (*ADDRESS_VARIABLES, *INTERFACE_VARIABLES, RDMA_VARIABLE)
+    return variable in variables or RAY_NODE_VARIABLE.fullmatch(variable) is not None
 
 
 def by_point(failures: Iterable[PointFailure]) -> dict[str, list[str]]:

@@ -153,20 +153,20 @@ def _any_of(*shapes: type[Common]) -> Any:
 def _load_images(root: Path, cache: FileCache | None) -> Iterator[tuple[str, Image]]:
     """Reads the image of every folder below dockerfiles/ that is not hidden; the image has the folder's name."""
     for folder in _image_folders(root):
-        where = f"{IMAGES_FOLDER}/{folder.name}"
+        path = f"{IMAGES_FOLDER}/{folder.name}"
         if not re.fullmatch(NAME, folder.name):
-            raise ConfigError(f"{where}: {folder.name!r} is not {NAME_WORDS}", hint="rename the folder")
+            raise ConfigError(f"{path}: {folder.name!r} is not {NAME_WORDS}", hint="rename the folder")
         if folder.name in RESERVED_NAMES:
-            raise ConfigError(f"{where}: {folder.name!r} is a name that Tandem reserves", hint="rename the folder")
+            raise ConfigError(f"{path}: {folder.name!r} is a name that Tandem reserves", hint="rename the folder")
         for name in ("image.yaml", "Dockerfile"):
             try:
                 is_file = (folder / name).is_file()
             except OSError as error:
-                raise _unreadable_error(f"{where}/{name}", folder / name, error) from error
+                raise _unreadable_error(f"{path}/{name}", folder / name, error) from error
             if not is_file:
                 reason = "it is not a regular file" if os.path.lexists(folder / name) else "there is no such file"
                 hint = f"every folder below {IMAGES_FOLDER}/ is an image: write the file, or move the folder elsewhere"
-                raise ConfigError(f"{where}/{name}: {reason}", hint=hint)
+                raise ConfigError(f"{path}/{name}: {reason}", hint=hint)
         yield folder.name, _load_image(root, folder, cache)
 
 

@@ -129,8 +129,8 @@ def endpoint_problem(endpoint: str) -> tuple[str, str] | None:
     if password is not None:
         return "the endpoint holds a password", "use a key of ssh's agent: ssh://me@spark-1"
     if url.scheme not in ENDPOINT_SCHEMES:
-        near = suggestion(endpoint, ("local",)) if "://" not in endpoint else ""
-        return f"{endpoint!r} is not a Docker endpoint", near if "did you" in near else examples
+        closest = suggestion(endpoint, ("local",)) if "://" not in endpoint else ""
+        return f"{endpoint!r} is not a Docker endpoint", closest if "did you" in closest else examples
     if re.search(r"\s", endpoint) or not (url.path.strip("/") if url.scheme == "unix" else is_host(host or "")):
         return f"{endpoint!r} names no {'socket' if url.scheme == 'unix' else 'host'}", examples
     return None
@@ -170,9 +170,9 @@ def _is_date(text: str) -> bool:
 
 def _alias_violations(image: Image) -> Iterator[Violation]:
     """Yields aliases with the same name. Foo_bar and foo-bar are one distribution (PEP 503)."""
-    taken: dict[str, int] = {}
+    index_of: dict[str, int] = {}
     for i, alias in enumerate(image.aliases):
-        first = taken.setdefault(normalised_name(alias.name), i)
+        first = index_of.setdefault(normalised_name(alias.name), i)
         if first != i:
             reason = f"{alias.name!r} is the same distribution as aliases[{first}].name, {image.aliases[first].name!r}"
             yield ("aliases", i, "name"), reason, "leave one of the two out"
@@ -186,8 +186,8 @@ def _is_below(name: str) -> bool:
 def _cluster_violations(name: str, cluster: Cluster, images: Mapping[str, Image]) -> Iterator[Violation]:
     if cluster.image not in images:
         folders = f"folders in dockerfiles/: {', '.join(sorted(images)) or 'none'}"
-        near = suggestion(cluster.image, images)
-        hint = f"{near} {folders}" if near.startswith("did you") else folders
+        closest = suggestion(cluster.image, images)
+        hint = f"{closest} {folders}" if closest.startswith("did you") else folders
         yield ("image",), f"no image is called {cluster.image!r}", hint
     names = [node.name for node in cluster.nodes]
     for i, node in enumerate(cluster.nodes):
@@ -197,9 +197,11 @@ def _cluster_violations(name: str, cluster: Cluster, images: Mapping[str, Image]
     yield from _address_violations(cluster)
     model = cluster.serve.model
     if model != TINY_MODEL and not model.startswith("/"):
-        near = suggestion(model, (TINY_MODEL,))
+        closest = suggestion(model, (TINY_MODEL,))
         hint = (
-            near if near.startswith("did you") else f"{TINY_MODEL} (made by Tandem), or an absolute path on the nodes"
+            closest
+            if closest.startswith("did you")
+            else f"{TINY_MODEL} (made by Tandem), or an absolute path on the nodes"
         )
         yield ("serve", "model"), f"{model!r} is neither {TINY_MODEL} nor an absolute path", hint
     for key, reason, hint in serve_problems(cluster):
@@ -223,23 +225,23 @@ def _node_violations(cluster: str, node: Node) -> Iterator[Violation]:
 def _address_violations(cluster: Cluster) -> Iterator[Violation]:
     """Yields nodes that cannot reach each other. Without addresses, all must be containers on one engine's network."""
     nodes = cluster.nodes
-    lacking = [i for i, node in enumerate(nodes) if node.address is None]
+    without_address = [i for i, node in enumerate(nodes) if node.address is None]
     engines = sorted({node.endpoint for node in nodes})
-    if lacking and len(lacking) < len(nodes):
-        reason = f"node {nodes[lacking[0]].name} has no address, but others have one"
-        yield ("nodes", lacking[0]), reason, "give every node an address, or none"
-    elif lacking and len(engines) > 1:
+    if without_address and len(without_address) < len(nodes):
+        reason = f"node {nodes[without_address[0]].name} has no address, but others have one"
+        yield ("nodes", without_address[0]), reason, "give every node an address, or none"
+    elif without_address and len(engines) > 1:
         reason = f"nodes of several engines ({', '.join(engines)}) need addresses"
         yield ("nodes",), reason, "give each node the address by which the others reach it"
 
 
 def _container_violations(pipeline: Pipeline) -> Iterator[Violation]:
     """Yields nodes of different clusters whose containers would have the same name on the same engine."""
-    taken: dict[tuple[str, str], str] = {}
+    cluster_of: dict[tuple[str, str], str] = {}
     for name, cluster in pipeline.clusters.items():
         for i, node in enumerate(cluster.nodes):
             container = f"tandem-{name}-{node.name}"
-            other = taken.setdefault((node.endpoint, container), name)
+            other = cluster_of.setdefault((node.endpoint, container), name)
             if other != name:
                 reason = f"its container {container} would also be one of the cluster {other}"
                 yield ("clusters", name, "nodes", i, "name"), reason, "rename the node or a cluster"
@@ -248,14 +250,14 @@ def _container_violations(pipeline: Pipeline) -> Iterator[Violation]:
 def _port_violations(pipeline: Pipeline) -> Iterator[Violation]:
     """Yields services that would listen on the same port of this machine."""
     host, _, port = pipeline.registry.address.rpartition(":")
-    taken: dict[int, str] = {}
+    owner_of: dict[int, str] = {}
     if host in ("localhost", "[::1]") or host.startswith("127."):
-        taken[int(port)] = "the registry (registry.address)"
+        owner_of[int(port)] = "the registry (registry.address)"
     for name, cluster in pipeline.clusters.items():
         if cluster.nodes[0].endpoint != "local":
             continue
         served = cluster.serve.port
-        if served in taken:
-            reason = f"port {served} of this machine is taken by {taken[served]}"
+        if served in owner_of:
+            reason = f"port {served} of this machine is taken by {owner_of[served]}"
             yield ("clusters", name, "serve", "port"), reason, "choose another serve.port"
-        taken.setdefault(served, f"the cluster {name}")
+        owner_of.setdefault(served, f"the cluster {name}")

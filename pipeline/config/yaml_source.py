@@ -54,11 +54,11 @@ def parse(file: Path, name: str) -> tuple[Any, Mapping[Key, int]]:
         raise ConfigError(f"{name}:{line}: not UTF-8 at byte {error.start}", hint="save the file as UTF-8") from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        where = f"{name}:{mark.line + 1}" if mark else name
+        location = f"{name}:{mark.line + 1}" if mark else name
         hint = "look at brackets, quotes and indentation there and in the line above"
         if mark and "\t" in "".join(text.splitlines()[mark.line : mark.line + 1]):
             hint = "YAML is indented by spaces, and there is a tab in the line"
-        raise ConfigError(f"{where}: not valid YAML: {error.problem or error.context}", hint=hint) from error
+        raise ConfigError(f"{location}: not valid YAML: {error.problem or error.context}", hint=hint) from error
     except RecursionError as error:
         raise ConfigError(f"{name}: nested too deeply", hint="an alias (*name) inside its own anchor?") from error
     except (yaml.YAMLError, ValueError) as error:

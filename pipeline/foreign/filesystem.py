@@ -29,7 +29,7 @@ MAX_KEPT_BYTES = 512 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class Entry:
     """What is at a path."""
 
     kind: Kind
@@ -46,7 +46,7 @@ class Node:
 class FilesystemView:
     """A root filesystem by its absolute paths. Bytes of a path that are not UTF-8 are surrogates."""
 
-    def __init__(self, nodes: Mapping[str, Node]) -> None:
+    def __init__(self, nodes: Mapping[str, Entry]) -> None:
         self.nodes = nodes
         self._children: dict[str, list[str]] = {}
         for path in nodes:
@@ -59,25 +59,25 @@ class FilesystemView:
         Raises TandemError for a loop of links.
         """
         left = [part for part in reversed(path.split("/")) if part not in ("", ".")]
-        at, links = "/", 0
+        current, links = "/", 0
         while left:
             part = left.pop()
             if part == "..":
-                at = posixpath.dirname(at)
+                current = posixpath.dirname(current)
                 continue
-            here = posixpath.join(at, part)
-            node = self.nodes.get(here)
+            candidate = posixpath.join(current, part)
+            node = self.nodes.get(candidate)
             if node is None:
                 return None
             if node.kind != "link":
-                at = here
+                current = candidate
                 continue
             links += 1
             if links > MAX_LINKS:
                 raise TandemError(f"{path}: its links form a loop", hint="the image is broken there")
-            at = "/" if node.target.startswith("/") else at
+            current = "/" if node.target.startswith("/") else current
             left += [part for part in reversed(node.target.split("/")) if part not in ("", ".")]
-        return at
+        return current
 
     def real_path(self, path: str) -> str:
         """Returns the same as resolve(), but an empty path if nothing is there, or for a loop of links."""
@@ -86,7 +86,7 @@ class FilesystemView:
         except TandemError:
             return ""
 
-    def find(self, path: str) -> Node | None:
+    def find(self, path: str) -> Entry | None:
         """Returns what a path leads to; None if nothing is there, or for a loop of links."""
         return self.nodes.get(self.real_path(path))
 
@@ -130,8 +130,8 @@ def read_tar(
     root.
     """
     rules = tuple(rules)
-    nodes: dict[str, Node] = {}
-    kept = 0
+    nodes: dict[str, Entry] = {}
+    kept_bytes = 0
     try:
         file = _ChunkReader(stream, on_progress)
         with tarfile.open(
@@ -143,14 +143,14 @@ def read_tar(
                 if path == "/":
                     continue
                 nodes[path] = _member_node(tar, member, path, nodes, rules)
-                kept += len(nodes[path].content)
-                if kept > MAX_KEPT_BYTES or len(nodes) > MAX_PATHS:
+                kept_bytes += len(nodes[path].content)
+                if kept_bytes > MAX_KEPT_BYTES or len(nodes) > MAX_PATHS:
                     raise TandemError(f"the image is too large to be read: {len(nodes)} paths at {path!r}")
     except tarfile.TarError as error:
         raise TandemError(f"the export of the image cannot be read: {error}", hint="try again") from error
     for path in list(nodes):
         while (path := posixpath.dirname(path)) not in nodes and path != "/":
-            nodes[path] = Node("dir", 0o755)  # a tar need not name the folders of its files
+            nodes[path] = Entry("dir", 0o755)  # a tar need not name the folders of its files
     return FilesystemView(nodes)
 
 
@@ -162,18 +162,18 @@ def _member_path(name: str) -> str:
 
 
 def _member_node(
-    tar: tarfile.TarFile, member: tarfile.TarInfo, path: str, nodes: Mapping[str, Node], rules: Iterable[KeepRule]
-) -> Node:
+    tar: tarfile.TarFile, member: tarfile.TarInfo, path: str, nodes: Mapping[str, Entry], rules: Iterable[KeepRule]
+) -> Entry:
     mode = stat.S_IMODE(member.mode)
     if member.isdir():
-        return Node("dir", mode)
+        return Entry("dir", mode)
     if member.issym():
-        return Node("link", mode, target=member.linkname)
+        return Entry("link", mode, target=member.linkname)
     if member.islnk():
-        return nodes.get(_member_path(member.linkname)) or Node("other", mode)
+        return nodes.get(_member_path(member.linkname)) or Entry("other", mode)
     if not member.isreg():
-        return Node("other", mode)
-    return Node("file", mode, member.size, content=_kept_content(tar, member, path, rules))
+        return Entry("other", mode)
+    return Entry("file", mode, member.size, content=_kept_content(tar, member, path, rules))
 
 
 def _kept_content(tar: tarfile.TarFile, member: tarfile.TarInfo, path: str, rules: Iterable[KeepRule]) -> bytes:

@@ -109,9 +109,9 @@ def _glibc_minor(view: FilesystemView, platform: str) -> int:
     """Returns the minor version of the image's glibc 2, from its file's name (up to 2.33) or the text inside it."""
     for folder in _library_folders(platform):
         real = view.real_path(f"{folder}/libc.so.6")
-        named = re.search(r"/libc-2\.(\d{1,4})\.so$", real) or re.search(r"2\.(\d{1,4})$", view.text(real))
-        if real and named:
-            return int(named[1])
+        match = re.search(r"/libc-2\.(\d{1,4})\.so$", real) or re.search(r"2\.(\d{1,4})$", view.text(real))
+        if real and match:
+            return int(match[1])
     musl = any(name.startswith("ld-musl-") for name in view.names("/lib"))
     libc = "musl instead of glibc (as in Alpine)" if musl else f"no glibc for {platform}"
     raise TandemError(f"the image has {libc}: wheels of vLLM, torch and Ray need glibc", hint="use another image")

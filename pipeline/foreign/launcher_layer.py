@@ -103,17 +103,17 @@ def plan_layer(facts: ImageFacts, workdir: str, added: Collection[str] = ()) -> 
     script = posixpath.join(workdir, NODE_SCRIPT)
     files = {script.lstrip("/"): (NODE_SCRIPT_FILE.read_bytes(), 0o755)}
     notes = [
-        f"{other} is the base's own and stays as it is; launchers start {script}"
-        for other in facts.launchers
-        if posixpath.normpath(other) != script
+        f"{launcher} is the base's own and stays as it is; launchers start {script}"
+        for launcher in facts.launchers
+        if posixpath.normpath(launcher) != script
     ]
     if script in facts.launchers:
         notes.append(f"{script} is the base's own; ours takes its place")
     links = _mods_link(facts, notes)
-    kept = entrypoint.hands_over(facts.entrypoint, facts.entrypoint_text)
-    if kept and facts.entrypoint:
+    is_kept = entrypoint.hands_over(facts.entrypoint, facts.entrypoint_text)
+    if is_kept and facts.entrypoint:
         notes.append(f"ENTRYPOINT {shlex.join(facts.entrypoint)} hands over to the command it is given: kept")
-    if not kept:
+    if not is_kept:
         files |= _serve_script(facts, path, notes)
     # By number, since a base need not have /etc/passwd.
     user = None if facts.user in ROOT_USERS else "0"
@@ -125,12 +125,12 @@ def plan_layer(facts: ImageFacts, workdir: str, added: Collection[str] = ()) -> 
         files=files,
         links=links,
         folders=tuple(dict.fromkeys(("workspace", workdir.strip("/")))),
-        serve_folder="" if kept else facts.workdir.strip("/"),
+        serve_folder="" if is_kept else facts.workdir.strip("/"),
         workdir=workdir,
         env=env,
         user=user,
-        entrypoint=None if kept else (),
-        cmd=None if kept else (SERVE_COMMAND,),
+        entrypoint=None if is_kept else (),
+        cmd=None if is_kept else (SERVE_COMMAND,),
         clears_healthcheck=facts.healthcheck,
         notes=tuple(notes),
         missing=tuple(_missing_tools(facts, added)),
@@ -201,15 +201,15 @@ def _mods_link(facts: ImageFacts, notes: list[str]) -> dict[str, str]:
         return {}
     places = {*facts.python.paths, facts.python.site, *(item.place for item in facts.distributions)}
     is_used = MODS_PACKAGES in places or bool(facts.dist_packages)
-    at, target = (f"{MODS_PACKAGES}/vllm", package) if is_used else (MODS_PACKAGES, holder)
+    link, target = (f"{MODS_PACKAGES}/vllm", package) if is_used else (MODS_PACKAGES, holder)
     if is_used:
-        notes.append(f"{MODS_PACKAGES} is in use: {at} alone is linked to {target}; mods that run patch there fail")
+        notes.append(f"{MODS_PACKAGES} is in use: {link} alone is linked to {target}; mods that run patch there fail")
     elif "3.12" in (facts.python.minor, SYSTEM_PYTHON.get(facts.os.get("VERSION_ID", ""))):
         notes.append(
             f"{MODS_PACKAGES} is linked to {holder}, for mods: the system's own Python 3.12, if there is one,"
             " imports from it too"
         )
-    return {at.lstrip("/"): posixpath.relpath(target, posixpath.dirname(at))}
+    return {link.lstrip("/"): posixpath.relpath(target, posixpath.dirname(link))}
 
 
 def _missing_tools(facts: ImageFacts, added: Collection[str]) -> list[str]:

@@ -88,8 +88,8 @@ def by_name(distributions: Iterable[InstalledDistribution]) -> dict[str, Install
 
 def new_conflicts(before: Iterable[str], after: Iterable[str]) -> tuple[str, ...]:
     """Returns the conflicts of `after` that `before` does not have."""
-    known = set(before)
-    return tuple(line for line in after if line not in known)
+    earlier = set(before)
+    return tuple(line for line in after if line not in earlier)
 
 
 def marker_environment(python: str, machine: str) -> dict[str, str]:

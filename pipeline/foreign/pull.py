@@ -157,8 +157,8 @@ def _ask_registry(reference: str) -> Mapping[str, Any]:
 def registry_error(reference: str, message: str, status: int = 0) -> ImageUnavailable:
     """Returns the failure that an engine's message about a registry tells of; `status` is that of its own answer."""
     host, slash, _ = reference.partition("/")
-    own = bool(slash and re.search(r"[.:]|^localhost$", host))
-    hub, login = (host, f"`docker login {host}`") if own else ("Docker Hub", "`docker login`")
+    has_host = bool(slash and re.search(r"[.:]|^localhost$", host))
+    hub, login = (host, f"`docker login {host}`") if has_host else ("Docker Hub", "`docker login`")
     why = message.strip().rstrip(".")
     match registry_errors.classify(message, status):
         case RegistryCause.RATE_LIMITED:

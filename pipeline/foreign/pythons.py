@@ -121,8 +121,8 @@ def _next_program(context: ProcessContext, program: str, text: str) -> str:
     if not words:
         return ""
     if posixpath.basename(words[0]) == "env":
-        named = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
-        return context.which(named[0]) if named else ""
+        commands = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
+        return context.which(commands[0]) if commands else ""
     if posixpath.basename(words[0]) in ("sh", "bash", "dash"):
         match = INNER_EXEC.search(rest)
         return _unquote_path(context.view.real_path(program) or program, match[1]) if match else ""
@@ -159,7 +159,9 @@ def _venv_of(view: FilesystemView, path: str) -> str:
     The path by which it is called counts, with links not followed (PEP 405).
     """
     folder = posixpath.dirname(path)
-    return next((at for at in (posixpath.dirname(folder), folder) if view.find(f"{at}/pyvenv.cfg")), "")
+    return next(
+        (candidate for candidate in (posixpath.dirname(folder), folder) if view.find(f"{candidate}/pyvenv.cfg")), ""
+    )
 
 
 def _venv_settings(view: FilesystemView, venv: str) -> dict[str, str]:
@@ -173,17 +175,17 @@ def _find_prefix(view: FilesystemView, program: str, venv: str) -> tuple[str, st
     The landmark is site.py of the standard library, as for CPython itself.
     """
     home = _venv_settings(view, venv).get("home", "") if venv else ""
-    named = re.fullmatch(r"python(3\.\d+t?)", posixpath.basename(program))
+    match = re.fullmatch(r"python(3\.\d+t?)", posixpath.basename(program))
     for start in filter(None, (view.real_path(home) if home else "", posixpath.dirname(program))):
-        at = start
-        while at != "/":
-            at = posixpath.dirname(at)
+        prefix = start
+        while prefix != "/":
+            prefix = posixpath.dirname(prefix)
             for lib in ("lib", "lib64"):
-                names = [name for name in view.names(f"{at}/{lib}") if re.fullmatch(r"python3\.\d+t?", name)]
-                minors = [f"python{named[1]}"] if named else sorted(names, key=_minor_number, reverse=True)
+                names = [name for name in view.names(f"{prefix}/{lib}") if re.fullmatch(r"python3\.\d+t?", name)]
+                minors = [f"python{match[1]}"] if match else sorted(names, key=_minor_number, reverse=True)
                 for minor in minors:
-                    if minor in names and view.find(f"{at.rstrip('/')}/{lib}/{minor}/site.py"):
-                        return at.rstrip("/") or "/", lib, minor
+                    if minor in names and view.find(f"{prefix.rstrip('/')}/{lib}/{minor}/site.py"):
+                        return prefix.rstrip("/") or "/", lib, minor
     return None
 
 
@@ -201,10 +203,10 @@ def _standard_folders(view: FilesystemView, prefix: str, lib: str, minor: str) -
     if "dist-packages" in site:
         local = prefix if prefix.endswith("/local") else f"{prefix}/local"
         return [f"{local}/lib/{minor}/dist-packages", f"{prefix}/lib/python3/dist-packages"]
-    own = [f"{prefix}/{name}/{minor}/site-packages" for name in dict.fromkeys((lib, "lib", "lib64"))]
+    site_packages = [f"{prefix}/{name}/{minor}/site-packages" for name in dict.fromkeys((lib, "lib", "lib64"))]
     if "RPM_BUILD_ROOT" in site and prefix == "/usr":  # Fedora's and Red Hat's
-        return [*(f"/usr/local/{name}/{minor}/site-packages" for name in ("lib", "lib64")), *own]
-    return own
+        return [*(f"/usr/local/{name}/{minor}/site-packages" for name in ("lib", "lib64")), *site_packages]
+    return site_packages
 
 
 def _is_system(prefix: str, standard: list[str]) -> bool:
@@ -221,13 +223,13 @@ def _user_folders(context: ProcessContext, minor: str) -> list[str]:
 
 def _import_paths(context: ProcessContext, sites: list[str]) -> Iterator[str]:
     """Yields the existing folders, in order, each once: PYTHONPATH, site folders, and what their .pth files add."""
-    known: set[str] = set()
-    given = [path for path in context.env.get("PYTHONPATH", "").split(":") if path.startswith("/")]
-    for folder, is_site in [*((path, False) for path in given), *((path, True) for path in sites)]:
+    yielded: set[str] = set()
+    pythonpath = [path for path in context.env.get("PYTHONPATH", "").split(":") if path.startswith("/")]
+    for folder, is_site in [*((path, False) for path in pythonpath), *((path, True) for path in sites)]:
         for path in (folder, *(_pth_entries(context.view, folder) if is_site else ())):
             real = context.view.real_path(path)
-            if real and real not in known and context.view.find(real):
-                known.add(real)
+            if real and real not in yielded and context.view.find(real):
+                yielded.add(real)
                 yield posixpath.normpath(path)
 
 
