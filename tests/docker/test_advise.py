@@ -99,7 +99,7 @@ def load(reference: str, files: dict[str, str]) -> None:
 
 @pytest.fixture(scope="module")
 def pair() -> Iterator[tuple[str, str]]:
-    """An image that knows the model and has no Ray, and an old one that has Ray; nobody serves them."""
+    """An image that knows the model and has no Ray, and an old one that has Ray; no registry has them."""
     server = f"127.0.0.1:{free_port()}"
     model, cluster = f"{server}/tandem-test/advise-model:1", f"{server}/tandem-test/advise-cluster:1"
     load(
@@ -174,7 +174,7 @@ def test_two_images_are_read_asked_judged_and_what_works_is_written(checkout: Pa
     assert file.read_text() == after
 
 
-def test_a_second_look_reads_and_asks_nothing_again(checkout: Path) -> None:
+def test_a_second_run_reads_and_asks_nothing_again(checkout: Path) -> None:
     options = ("both", "--json", "--dry-run")
     first = doit(checkout, *options)
     second = doit(checkout, *options)
@@ -184,7 +184,7 @@ def test_a_second_look_reads_and_asks_nothing_again(checkout: Path) -> None:
     assert "asking the registry" not in second.stderr
 
 
-def test_a_base_that_is_there_stays_unless_it_is_forced(checkout: Path) -> None:
+def test_an_existing_base_stays_unless_force_is_given(checkout: Path) -> None:
     file = checkout / "dockerfiles/both/image.yaml"
     other = "base: {image: elsewhere/one:2}  # mine\n"
     file.write_text(file.read_text() + other)
@@ -197,7 +197,7 @@ def test_a_base_that_is_there_stays_unless_it_is_forced(checkout: Path) -> None:
     assert file.read_text().endswith(f"base: {{image: {said['model_from']}}}  # mine\n")
 
 
-def test_what_lists_but_does_not_import_works_nowhere(checkout: Path) -> None:
+def test_a_model_that_is_listed_but_does_not_import_works_nowhere(checkout: Path) -> None:
     before = (checkout / "dockerfiles/both/image.yaml").read_text()
     done = doit(checkout, "both", "--architecture", "BrokenForCausalLM")
     assert done.returncode == 1

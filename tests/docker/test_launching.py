@@ -98,16 +98,16 @@ def said(client: DockerClient, image: str, *command: str) -> str:
     return bytes(client.containers.run(image, list(command) or None, remove=True)).decode()
 
 
-def test_the_foreign_image_swallows_and_the_combined_one_does_not(client: DockerClient, combined: Combined) -> None:
+def test_the_foreign_image_ignores_its_command_and_the_combined_one_does_not(
+    client: DockerClient, combined: Combined
+) -> None:
     for image, faults in ((combined.foreign, 1), (combined.image, 0)):
         factory = ContainerFactory(client, image, "linux/amd64", emulated=False)
         assert len(try_entrypoint(factory, NullLog()).value) == faults
         assert list(launcher._description_faults(factory.description(), "linux/amd64")) == []
 
 
-def test_what_the_foreign_image_did_is_done_by_its_name_and_by_default(
-    client: DockerClient, combined: Combined
-) -> None:
+def test_tandem_serve_does_what_the_foreign_image_did_by_default(client: DockerClient, combined: Combined) -> None:
     served = "serving --model its own in /app\n"
     assert said(client, combined.foreign) == served
     assert said(client, combined.image) == served

@@ -109,7 +109,7 @@ def test_a_tag_becomes_a_digest_is_pulled_once_and_read(address: str, tmp_path: 
     assert reading.conflicts == ()
 
 
-def test_an_image_that_only_this_engine_has_counts(tmp_path: Path) -> None:
+def test_an_image_that_only_this_engine_has_is_used(tmp_path: Path) -> None:
     name = f"127.0.0.1:{free_port()}/{NAME}:own"
     make(tmp_path, name, dockerfile="FROM scratch\nADD root.tar /\n", push=False)
     log = NullLog()
@@ -179,9 +179,7 @@ def test_a_name_in_an_image_that_is_not_utf8_is_listed_byte_by_byte(tmp_path: Pa
     assert LATIN in gzip.decompress((tmp_path / base_paths.LIST).read_bytes())
 
 
-def test_a_registry_that_hangs_is_said_so_and_what_the_engine_has_is_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_if_a_registry_hangs_the_engine_s_own_image_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pull, "REGISTRY_TIMEOUT_S", 4)
     with socket.create_server(("127.0.0.1", 0)) as hangs:
         name = f"127.0.0.1:{hangs.getsockname()[1]}/{NAME}:own"
@@ -193,9 +191,7 @@ def test_a_registry_that_hangs_is_said_so_and_what_the_engine_has_is_taken(
             pull.resolve_digest(name.replace(":own", ":other"), PLATFORM, NullLog())
 
 
-def test_a_platform_that_an_image_does_not_offer_is_refused_with_those_that_it_does(
-    address: str, tmp_path: Path
-) -> None:
+def test_a_platform_that_an_image_does_not_offer_is_refused_with_the_offered_ones(address: str, tmp_path: Path) -> None:
     reference = f"{address}/{NAME}:two"
     make(tmp_path, reference, "linux/arm64,linux/amd64")
     with pytest.raises(TandemError, match="does not offer linux/ppc64le; it offers linux/amd64, linux/arm64"):
@@ -223,7 +219,7 @@ def diff_ids(address: str, index: str, architecture: str) -> list[str]:
     return layers
 
 
-def test_an_image_of_one_other_platform_is_refused(address: str, tmp_path: Path) -> None:
+def test_an_image_for_another_platform_is_refused(address: str, tmp_path: Path) -> None:
     reference = f"{address}/{NAME}:one"
     make(tmp_path, reference, "linux/amd64")
     with pytest.raises(TandemError, match="does not offer linux/arm64; it offers linux/amd64"):
@@ -235,7 +231,7 @@ def test_an_image_of_one_other_platform_is_refused(address: str, tmp_path: Path)
         pull.resolve_digest(own, PLATFORM, NullLog())
 
 
-def test_an_image_that_nobody_knows_is_one_plain_message(address: str) -> None:
+def test_an_unknown_image_is_one_plain_message(address: str) -> None:
     with pytest.raises(pull.ImageUnavailable, match=rf"^{address}/{NAME}:none: {address} has no such image: ") as error:
         pull.resolve_digest(f"{address}/{NAME}:none", PLATFORM, NullLog())
     assert error.value.hint == "check name and tag"
@@ -300,7 +296,7 @@ def closed(address: str) -> Iterator[str]:
     server.server_close()
 
 
-def test_a_missing_login_is_one_plain_message_and_a_login_of_docker_s_is_used(
+def test_a_missing_login_is_one_plain_message_and_docker_s_own_login_is_used(
     address: str, closed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make(tmp_path, f"{address}/{NAME}:closed")
@@ -331,7 +327,7 @@ def test_a_credential_helper_is_asked(
     assert pull.resolve_digest(f"{closed}/{NAME}:helped", PLATFORM, NullLog()).startswith("sha256:")
 
 
-def test_a_container_that_a_killed_reading_left_is_removed_by_the_next(tmp_path: Path) -> None:
+def test_a_container_of_a_killed_run_is_removed_by_the_next(tmp_path: Path) -> None:
     name = f"127.0.0.1:{free_port()}/{NAME}:1"
     make(tmp_path, name, push=False)
     space, _, start = current_owner().split()
@@ -342,7 +338,7 @@ def test_a_container_that_a_killed_reading_left_is_removed_by_the_next(tmp_path:
     assert engine.find_container("local", str(left.id)) is None
 
 
-def test_an_image_that_the_engine_has_not_got_is_not_read(address: str) -> None:
+def test_an_image_that_the_engine_does_not_have_is_not_read(address: str) -> None:
     with pytest.raises(
         TandemError, match=f"cannot create a container of {address}/{NAME}@sha256:a+ for {PLATFORM}: No such"
     ):

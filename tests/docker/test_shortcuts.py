@@ -1,7 +1,7 @@
-"""What was tried in the field in place of building an image: each is done to a real image, and refused with its reason.
+"""Shortcuts that users tried instead of building an image: each is made on a real image, and refused with its reason.
 
 The images are of this machine's own platform. vLLM in them is a few modules, its registry built like the real one:
-dictionaries of names, and classes that are imported only when somebody asks.
+dictionaries of names, and classes that are imported only on demand.
 """
 
 import base64

@@ -3,7 +3,7 @@
 `hellohal` knows the model and cannot form a cluster: vLLM 0.17.1 in a private version, editable below /opt/vllm; an
 entrypoint that ignores its command; no Ray, no launcher files. `vllm_node` forms a cluster and does not know the model:
 vLLM 0.14.1, Ray, run-cluster-node.sh. Both have transformers below 5, Debian bookworm and its Python 3.11. Layers are
-gzip's, as most of what registries hold. Locks lie beside; `TANDEM_LOCK=` in the environment has them made anew.
+gzip, as in most registries. Their locks are in this folder; `TANDEM_LOCK=` in the environment makes them again.
 
 What is made once stays in the engine (`tandem-standin/NAME:KEY`, KEY after what decides it).
 """
@@ -33,7 +33,7 @@ from tests.standins import foreign
 
 HERE = Path(__file__).parent
 RECIPE = "1"
-"""Another one has the images made anew: for changes of this code, or of a stage, that change what is in them."""
+"""Change this to build the images again: after a change here, or of a stage, that changes their content."""
 GZIP = {
     "type": "image",
     "oci-mediatypes": "true",
@@ -131,7 +131,7 @@ def _build(standin: StandIn, locked: DebianLock, tag: str, scratch: Path, log: L
 
 
 def _built(context: Path, locked: DebianLock, tag: str) -> str:
-    """Does what buildkit.build_image() does, as another party would: no labels of ours, and gzip."""
+    """Build as another party would: without our labels, and with gzip."""
     from python_on_whales import docker
 
     metadata = context.parent / "metadata.json"

@@ -1,4 +1,4 @@
-"""vLLM's layer as somebody else's build would have left it: another name and version, and maybe out of the way."""
+"""Makes vLLM's layer look like another party's build: another name and version, and perhaps another folder."""
 
 import re
 import shutil
@@ -56,7 +56,7 @@ def _extracted(layer: Path, scratch: Path) -> dict[str, Path]:
 
 
 def _versioned(package: dict[str, Path], site: str, version: str) -> None:
-    """Have the package say the version too; its bytecode of that file goes, for nobody compares it."""
+    """Put the version into the package too. The bytecode of that file is removed, since it would be out of date."""
     file = package[f"{site}/vllm/_version.py"]
     text = file.read_text(encoding="utf-8")
     changed = re.sub(r"^(__version__ = version = )'.*'$", rf"\g<1>'{version}'", text, flags=re.MULTILINE)

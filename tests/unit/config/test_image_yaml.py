@@ -27,7 +27,7 @@ def advised(text: str, **smoke: list[str]) -> str:
     return after
 
 
-def test_base_stands_behind_combine_and_before_what_is_said_of_the_next_key() -> None:
+def test_base_is_written_behind_combine_and_before_the_comments_of_the_next_key() -> None:
     after = advised(TEXT, without=["earlyoom"])
     lines = after.splitlines()
     assert [line for line in lines if line in TEXT.splitlines()] == [
@@ -55,19 +55,19 @@ def test_base_stands_behind_combine_and_before_what_is_said_of_the_next_key() ->
         "combine:\n  model_from: a:1\n  cluster_from: >-\n    b:1\nworkdir: /w\n",
     ],
 )
-def test_however_it_is_written_all_of_it_stays(text: str) -> None:
+def test_all_other_text_stays_however_it_is_written(text: str) -> None:
     after = advised(text)
     assert yaml.safe_load(after)["base"] == {"image": IMAGE}
     kept = iter(after.splitlines())
     assert all(line in kept for line in text.splitlines())
 
 
-def test_lines_end_as_the_others_do() -> None:
+def test_new_lines_end_like_the_others() -> None:
     after = advised(TEXT.replace("\n", "\r\n"))
     assert after.count("\n") == after.count("\r\n")
 
 
-def test_keys_that_are_there_are_not_written_again() -> None:
+def test_existing_keys_are_not_written_again() -> None:
     own = TEXT + "python:\n  requirements: [mine]\nsmoke:\n  without: [curl]\n"
     assert yaml.safe_load(advised(own, without=["git"])) == {**yaml.safe_load(own), "base": {"image": IMAGE}}
 
@@ -75,7 +75,7 @@ def test_keys_that_are_there_are_not_written_again() -> None:
 @pytest.mark.parametrize(
     "own", [TEXT + "smoke:\n    # mine\n    ray: false\n", "smoke:\n  ray: false\n  architectures:\n  - A\n" + TEXT]
 )
-def test_what_the_image_does_without_goes_into_a_smoke_that_is_there(own: str) -> None:
+def test_without_is_added_to_an_existing_smoke(own: str) -> None:
     after = advised(own, without=["earlyoom"])
     before = yaml.safe_load(own)["smoke"]
     assert yaml.safe_load(after)["smoke"] == {**before, "without": ["earlyoom"]}
@@ -84,12 +84,12 @@ def test_what_the_image_does_without_goes_into_a_smoke_that_is_there(own: str) -
     ]
 
 
-def test_what_a_person_said_to_do_without_stays() -> None:
+def test_an_existing_without_stays() -> None:
     own = TEXT + "smoke:\n  without: [git]\n"
     assert yaml.safe_load(advised(own, without=["earlyoom"]))["smoke"] == {"without": ["git"]}
 
 
-def test_of_a_base_that_is_there_only_the_name_changes() -> None:
+def test_only_the_name_of_an_existing_base_changes() -> None:
     own = TEXT + 'base:\n  image: "old/one:2"  # from last week\n'
     assert advised(own) == own.replace('"old/one:2"', IMAGE)
 
@@ -98,19 +98,19 @@ def test_of_a_base_that_is_there_only_the_name_changes() -> None:
     "text",
     ["{combine: {model_from: a:1, cluster_from: b:1}}\n", TEXT + "base: null\n", TEXT + "base: [1]\n"],
 )
-def test_what_cannot_be_added_to_line_by_line_is_left_to_its_writer(text: str) -> None:
+def test_text_that_cannot_be_added_to_line_by_line_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="in a way that base cannot be added to") as caught:
         advised(text)
     assert caught.value.hint == f"write base: {{image: {IMAGE}}}"
 
 
-def test_an_anchor_that_stands_for_the_base_is_not_followed_into_another_key() -> None:
+def test_an_anchor_for_the_base_is_not_followed_into_another_key() -> None:
     text = "combine: {model_from: &a a:1, cluster_from: b:1}\nbase: {image: *a}\n"
     with pytest.raises(ConfigError):
         advised(text)
 
 
-def test_a_new_image_says_all_that_was_found() -> None:
+def test_a_new_image_yaml_has_everything_that_was_found() -> None:
     text = image_yaml.render_image_yaml(
         "linux/arm64", IMAGE, ["ray[default]"], {"model_from": "a:1", "cluster_from": "b:1"}, {"architectures": ["A"]}
     )
@@ -123,6 +123,6 @@ def test_a_new_image_says_all_that_was_found() -> None:
     )
 
 
-def test_the_dockerfile_is_that_of_the_image_that_ships() -> None:
+def test_the_dockerfile_is_the_one_that_comes_with_tandem() -> None:
     shipped = Path(__file__).parents[3] / "dockerfiles/gb10/Dockerfile"
     assert shipped.read_text() == image_yaml.DOCKERFILE

@@ -54,7 +54,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_is_written_is_what_is_read(root: Path) -> None:
+def test_the_file_s_values_are_read(root: Path) -> None:
     found = loader.load_config(root)
     assert [node.name for node in found.cluster("local").nodes] == ["head", "worker"]
     image = found.images["cpu"]
@@ -134,7 +134,9 @@ def test_what_is_written_is_what_is_read(root: Path) -> None:
         (IN_IMAGE, "files: files", "files: fils", "cpu/image.yaml:5: files", "dockerfiles/cpu/"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_named(root: Path, file: str, right: str, wrong: str, where: str, hint: str) -> None:
+def test_a_mistake_is_reported_with_file_line_and_hint(
+    root: Path, file: str, right: str, wrong: str, where: str, hint: str
+) -> None:
     text = (root / file).read_text()
     assert right in text
     cache = StatCache(root / "stats.json", now=lambda: 2**62)
@@ -147,7 +149,7 @@ def test_a_mistake_is_named(root: Path, file: str, right: str, wrong: str, where
         assert hint in caught.value.hint
 
 
-def test_what_is_known_is_not_parsed_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_the_cache_knows_is_not_parsed_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = root / "stats.json"
     cache = StatCache(file, now=lambda: 2**62)
     found = loader.load_config(root, cache)
@@ -163,7 +165,7 @@ def test_what_is_known_is_not_parsed_again(root: Path, monkeypatch: pytest.Monke
     assert loader.load_config(root, StatCache(file)).cluster("local").serve.port == 18000
 
 
-def test_the_local_file_is_laid_over_and_its_mistakes_are_its_own(root: Path) -> None:
+def test_the_local_file_wins_and_its_mistakes_are_reported_as_its_own(root: Path) -> None:
     (root / "pipeline.local.yaml").write_text("clusters: {local: {serve: {port: 9000}}}\n")
     found = loader.load_config(root)
     assert found.cluster("local").serve.port == 9000
@@ -190,7 +192,7 @@ def test_the_committed_schemas_are_those_of_the_models() -> None:
     assert {name: (here / name).read_text() for name in loader.json_schemas()} == dict(loader.json_schemas())
 
 
-def test_the_project_s_own_configuration_is_right() -> None:
+def test_the_project_s_own_configuration_is_valid() -> None:
     found = loader.load_config(Path(__file__).parents[3])
     assert found.pipeline.default in found.pipeline.clusters
 
@@ -238,7 +240,7 @@ def test_an_address_is_host_and_port(address: str) -> None:
         *("-host:5000", "a..b:5000", "tcp://host:5000"),
     ],
 )
-def test_anything_else_is_no_address(root: Path, address: str) -> None:
+def test_anything_else_is_not_an_address(root: Path, address: str) -> None:
     (root / "pipeline.yaml").write_text(PIPELINE.replace('"127.0.0.1:5000"', json.dumps(address)))
     with pytest.raises(ConfigError, match=r"^pipeline\.yaml:2: registry\.address: .* is not host:port") as caught:
         loader.load_config(root)
@@ -264,14 +266,14 @@ def test_an_endpoint_is_local_or_a_docker_host(endpoint: str) -> None:
     "endpoint",
     ["", "locl", "spark-1", "http://spark-1", "ssh://", "ssh://a b", "unix://", "tcp://h:99999", "ssh://me:pw@spark-1"],
 )
-def test_anything_else_is_no_endpoint(endpoint: str) -> None:
+def test_anything_else_is_not_an_endpoint(endpoint: str) -> None:
     fault = rules.endpoint_problem(endpoint)
     assert fault is not None
     assert "pw@" not in fault[0]
     assert fault[1]
 
 
-def test_two_clusters_of_this_machine_may_not_publish_one_port(root: Path) -> None:
+def test_two_clusters_of_this_machine_may_not_publish_the_same_port(root: Path) -> None:
     other = "  other:\n    image: cpu\n    nodes: [{name: head}]\n"
     (root / "pipeline.yaml").write_text(PIPELINE + other)
     with pytest.raises(ConfigError, match=r"clusters\.other\.serve\.port: port 8000 .* by the cluster local"):
@@ -319,7 +321,7 @@ clusters:
 """
 
 
-def test_two_clusters_may_not_want_one_container_of_an_engine(root: Path) -> None:
+def test_two_clusters_may_not_use_the_same_container_name(root: Path) -> None:
     (root / "pipeline.local.yaml").write_text(TWINS)
     said = r"yaml:6: clusters\.a-b\.nodes\[0\]\.name: its container tandem-a-b-c would also be one of the cluster a"
     with pytest.raises(ConfigError, match=said) as caught:
@@ -339,7 +341,7 @@ def test_two_clusters_may_not_want_one_container_of_an_engine(root: Path) -> Non
         ("dockerfiles/gpu/image.yaml", "dockerfiles/gpu/Dockerfile: there is no such file"),
     ],
 )
-def test_a_folder_that_is_no_image_is_named(root: Path, made: str, said: str) -> None:
+def test_a_folder_that_is_not_an_image_is_reported(root: Path, made: str, said: str) -> None:
     (root / made).parent.mkdir()
     (root / made).write_text(IMAGE)
     with pytest.raises(ConfigError, match=said) as caught:
@@ -368,26 +370,26 @@ def test_two_aliases_may_not_be_one_distribution(root: Path, second: str) -> Non
     assert len(loader.load_config(root).images["cpu"].aliases) == 2
 
 
-def test_hidden_folders_and_files_beside_images_are_passed_over(root: Path) -> None:
+def test_hidden_folders_and_files_beside_images_are_ignored(root: Path) -> None:
     (root / "dockerfiles" / ".cache").mkdir()
     (root / "dockerfiles" / "README.md").write_text("")
     assert list(loader.load_config(root).images) == ["cpu"]
 
 
-def test_a_missing_image_says_which_there_are(root: Path) -> None:
+def test_a_missing_image_is_reported_with_those_that_exist(root: Path) -> None:
     (root / "pipeline.yaml").write_text(PIPELINE.replace("image: cpu", "image: spark"))
     with pytest.raises(ConfigError) as caught:
         loader.load_config(root)
     assert caught.value.hint == "folders in dockerfiles/: cpu"
 
 
-def test_what_is_not_utf8_is_named_by_its_line(root: Path) -> None:
+def test_text_that_is_not_utf8_is_reported_with_its_line(root: Path) -> None:
     (root / "dockerfiles" / "cpu" / "image.yaml").write_bytes(b"base:\n  debian: \xff\n")
     with pytest.raises(ConfigError, match=r"^dockerfiles/cpu/image\.yaml:2: not UTF-8"):
         loader.load_config(root)
 
 
-def test_a_local_file_that_is_a_link_to_nothing_is_not_passed_over(root: Path) -> None:
+def test_a_local_file_that_is_a_broken_link_is_not_ignored(root: Path) -> None:
     (root / "pipeline.local.yaml").symlink_to("elsewhere.yaml")
     with pytest.raises(ConfigError, match=r"^pipeline\.local\.yaml: cannot be read: No such file") as caught:
         loader.load_config(root)
@@ -398,7 +400,7 @@ def test_a_local_file_that_is_a_link_to_nothing_is_not_passed_over(root: Path) -
 
 @pytest.mark.parametrize("file", ["pipeline.yaml", "pipeline.local.yaml", IN_IMAGE, "dockerfiles/cpu/Dockerfile"])
 @pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
-def test_what_is_no_plain_file_is_refused_unread(root: Path, file: str, kind: str) -> None:
+def test_anything_but_a_regular_file_is_refused_unread(root: Path, file: str, kind: str) -> None:
     (root / file).unlink(missing_ok=True)
     if kind == "pipe":
         os.mkfifo(root / file)
@@ -434,7 +436,9 @@ def closed(path: Path) -> Iterator[None]:
         ("dockerfiles/cpu/files", "dockerfiles/cpu/files/inner"),
     ],
 )
-def test_what_may_not_be_read_is_named(root: Path, monkeypatch: pytest.MonkeyPatch, path: str, said: str) -> None:
+def test_a_file_without_permission_is_reported(
+    root: Path, monkeypatch: pytest.MonkeyPatch, path: str, said: str
+) -> None:
     (root / "dockerfiles/cpu/files/inner").mkdir()
     (root / IN_IMAGE).write_text(IMAGE.replace("files: files", "files: files/inner"))
     root.chmod(0o755)
@@ -445,7 +449,7 @@ def test_what_may_not_be_read_is_named(root: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("key", ["? null\n", "? ~\n", "true", "0x1", "1.50"])
-def test_a_key_that_is_no_text_is_found_at_its_line(root: Path, key: str) -> None:
+def test_a_key_that_is_not_text_is_found_at_its_line(root: Path, key: str) -> None:
     (root / "pipeline.yaml").write_text(PIPELINE.replace('env: {A: "1"}', f"within: 9\n{key}: 1"))
     with pytest.raises(ConfigError, match=r"^pipeline\.yaml:15: \w+"):
         loader.load_config(root)

@@ -103,12 +103,12 @@ def said(one: Combination) -> str:
     return "\n".join(one.says)
 
 
-def test_what_is_wanted_is_what_the_cluster_does_not_list_unless_it_is_named() -> None:
+def test_the_architectures_to_judge_are_those_that_the_cluster_lacks_or_that_are_named() -> None:
     assert comparison.wanted_architectures(MODEL, CLUSTER, ()) == tuple(QWEN)
     assert comparison.wanted_architectures(MODEL, CLUSTER, ["LlamaForCausalLM"]) == ("LlamaForCausalLM",)
 
 
-def test_of_the_seeds_pair_ray_on_top_of_the_models_image_works_alone() -> None:
+def test_of_two_real_images_only_ray_on_top_of_the_model_s_works() -> None:
     found = advised()
     assert [key for key, one in found.items() if one.outcome is Feasibility.WORKS] == ["on-top"]
     assert "adds ray 2.54.1 and 1 more, and nothing inside changes" in said(found["on-top"])
@@ -118,7 +118,7 @@ def test_of_the_seeds_pair_ray_on_top_of_the_models_image_works_alone() -> None:
     assert best.base == "model@sha256:0"
 
 
-def test_what_the_resolver_refuses_does_not_work_and_its_words_are_the_reasons() -> None:
+def test_a_combination_that_does_not_resolve_does_not_work_and_gives_the_resolver_s_reasons() -> None:
     refused = {**RAY, MODEL.reference: ResolveAttempt(refused="ray wants click<8\nclick 9 is inside")}
     found = advised(tried=refused)
     assert found["on-top"].outcome is Feasibility.NO
@@ -126,7 +126,7 @@ def test_what_the_resolver_refuses_does_not_work_and_its_words_are_the_reasons()
     assert combinations.best_combination(list(found.values())) is None
 
 
-def test_where_the_index_does_not_answer_it_stays_open() -> None:
+def test_a_combination_stays_open_if_the_index_does_not_answer() -> None:
     found = advised(tried={**RAY, MODEL.reference: ResolveAttempt(refused="the index cannot be reached", unknown=True)})
     assert found["on-top"].outcome is Feasibility.OPEN
     assert combinations.best_combination(list(found.values())) is None
@@ -141,7 +141,7 @@ def test_files_that_are_copied_are_not_registered() -> None:
     assert "transformers 5.3.0 of model_from" in said(found)
 
 
-def test_newer_transformers_are_against_the_wish_of_the_old_vllm() -> None:
+def test_an_old_vllm_does_not_allow_newer_transformers() -> None:
     found = advised(later=LaterVllm("0.19.0", proven=True))["transformers"]
     assert found.outcome is Feasibility.NO
     assert "vllm 0.14.0rc2 wants transformers>=4.56,<5, and transformers 5.3.0 of model_from is not that" in said(found)
@@ -156,11 +156,11 @@ def test_newer_transformers_are_against_the_wish_of_the_old_vllm() -> None:
         (LaterVllm("0.20.0", proven=False), "a later vLLM that resolves with transformers 5.3.0 is 0.20.0"),
     ],
 )
-def test_no_more_is_said_of_a_later_vllm_than_is_proven(later: LaterVllm, words: str) -> None:
+def test_a_later_vllm_is_called_the_oldest_only_if_that_is_proven(later: LaterVllm, words: str) -> None:
     assert words in said(advised(later=later)["transformers"])
 
 
-def test_transformers_that_fit_both_do_not_register_a_model() -> None:
+def test_transformers_that_both_allow_do_not_register_a_model() -> None:
     both = inside("transformers", "4.57.6")
     model = Side("model@sha256:0", reading(VLLM_17, both, architectures={**OLD, **QWEN}))
     cluster = Side("node@sha256:0", reading(VLLM_14, both))
@@ -178,7 +178,7 @@ def test_a_cleared_entrypoint_does_not_bring_the_script() -> None:
     assert "ray: command not found" in said(found)
 
 
-def test_where_script_and_ray_are_there_a_cleared_entrypoint_is_not_refused() -> None:
+def test_a_cleared_entrypoint_is_not_refused_if_script_and_ray_are_there() -> None:
     model = Side("model@sha256:0", reading(
         VLLM_17, architectures=QWEN, launchers=(f"{WORKDIR}/run-cluster-node.sh",),
         programs={"ray": "/usr/local/bin/ray"},
@@ -202,7 +202,7 @@ def test_a_newer_vllm_in_place_would_move_torch() -> None:
     assert "a private build" in said(found)
 
 
-def test_a_released_vllm_with_the_same_pins_is_not_refused_and_not_promised() -> None:
+def test_a_released_vllm_with_the_same_pins_stays_open() -> None:
     torch, new = inside("torch", "2.10.0"), inside("vllm", "0.17.1", "torch==2.10.0")
     model = Side("model@sha256:0", reading(new, torch, architectures={**OLD, **QWEN}))
     cluster = Side("node@sha256:0", reading(inside("vllm", "0.17.0", "torch==2.10.0"), torch))
@@ -215,7 +215,7 @@ def test_another_python_cannot_run_the_build() -> None:
     assert "built for Python 3.12, and cluster_from has 3.11" in said(advised(cluster=cluster)["in-place"])
 
 
-def test_a_cluster_image_that_lists_the_model_needs_nothing_of_the_other() -> None:
+def test_a_cluster_image_that_lists_the_model_needs_nothing_from_the_other() -> None:
     cluster = Side("node@sha256:0", reading(VLLM_14, inside("ray", "2.53.0"), architectures={**OLD, **QWEN}))
     found = advised(cluster=cluster, asked=tuple(QWEN), tried={**RAY, cluster.reference: ResolveAttempt()})
     assert found["cluster-alone"].outcome is Feasibility.WORKS
@@ -226,7 +226,7 @@ def test_a_cluster_image_that_lists_the_model_needs_nothing_of_the_other() -> No
     assert best.base == "node@sha256:0"
 
 
-def test_a_model_without_its_prediction_heads_is_told() -> None:
+def test_a_model_without_its_prediction_heads_is_noted() -> None:
     main = "Qwen3_5MoeForConditionalGeneration"
     cluster = Side("node@sha256:0", reading(VLLM_14, architectures={main: QWEN[main]}))
     found = advised(cluster=cluster, asked=(main,))["cluster-alone"]
@@ -241,7 +241,7 @@ def test_an_architecture_that_neither_lists_works_nowhere() -> None:
     assert "NewForCausalLM: not in the registry" in said(found["on-top"])
 
 
-def test_a_base_that_bakes_in_a_nodes_address_is_refused() -> None:
+def test_a_base_with_a_node_s_address_in_env_is_refused() -> None:
     model = Side(
         "model@sha256:0", reading(VLLM_17, architectures=QWEN, env={"VLLM_HOST_IP": "10.0.0.1", "PATH": "/usr/bin"})
     )
@@ -250,7 +250,7 @@ def test_a_base_that_bakes_in_a_nodes_address_is_refused() -> None:
     assert "VLLM_HOST_IP=10.0.0.1" in said(found)
 
 
-def test_what_launchers_lack_is_added_or_said() -> None:
+def test_tools_that_launchers_lack_are_added_or_named() -> None:
     bare = Side("model@sha256:0", reading(
         VLLM_17, architectures=QWEN, programs={"uv": "", "pip": "", "earlyoom": "", "git": "/usr/bin/git"},
         libraries={"libibverbs.so.1": "", "librdmacm.so.1": "/usr/lib/x"},
@@ -268,7 +268,7 @@ def running(**what: object) -> Side:
     return Side("model@sha256:0", HELLOHAL, RunningRegistry(**what))  # type: ignore[arg-type]
 
 
-def test_an_architecture_that_lists_but_does_not_import_is_not_used() -> None:
+def test_an_architecture_that_is_listed_but_does_not_import_is_not_used() -> None:
     name = "Qwen3_5MoeMTP"
     side = running(listed=(*OLD, *QWEN), loaded=tuple(QWEN)[:1], fails={name: "ImportError: no x"})
     assert f"{name}: listed, but does not import: ImportError: no x" in comparison.registry_differences(side)
@@ -277,7 +277,7 @@ def test_an_architecture_that_lists_but_does_not_import_is_not_used() -> None:
     assert "does not import: ImportError: no x" in said(found)
 
 
-def test_registry_and_run_are_compared_both_ways() -> None:
+def test_registry_py_and_the_running_registry_are_compared_both_ways() -> None:
     side = running(listed=("LlamaForCausalLM", "Extra"), plugins=("PluggedForCausalLM",))
     assert comparison.registry_differences(side) == [
         "Qwen3_5MoeForConditionalGeneration, Qwen3_5MoeMTP: in registry.py, but not listed as vLLM runs",
@@ -288,13 +288,13 @@ def test_registry_and_run_are_compared_both_ways() -> None:
     assert comparison.reasons_unusable(side, ["Qwen3_5MoeMTP"]) != []
 
 
-def test_what_could_not_be_asked_changes_no_verdict() -> None:
+def test_a_registry_that_could_not_be_asked_changes_no_verdict() -> None:
     side = running(error="exec format error")
     assert side.knows == MODEL.knows
     assert comparison.registry_differences(side) == ["its registry could not be asked as it runs: exec format error"]
 
 
-def test_the_table_has_each_sides_own() -> None:
+def test_the_table_has_a_column_for_each_side() -> None:
     table = {what: (mine, theirs) for what, mine, theirs in comparison.comparison_rows(MODEL, CLUSTER)}
     assert table["vLLM"] == ("0.17.1rc1.dev25+g1 (editable in /opt/vllm)", "0.14.0rc2")
     assert table["Ray"] == ("-", "2.53.0")
@@ -313,7 +313,7 @@ def test_models_with_heads_come_first_and_each_before_its_heads() -> None:
     ]  # fmt: skip
 
 
-def test_a_side_without_a_registry_is_no_reason_to_call_anything_needless() -> None:
+def test_nothing_is_called_needless_because_of_a_side_without_a_registry() -> None:
     cluster = Side("node@sha256:0", reading(VLLM_14, architectures={}))
     found = advised(cluster=cluster)
     for key in ("files", "transformers", "cluster-alone"):

@@ -78,7 +78,7 @@ def test_nothing_and_known_wrappers_hand_over(entrypoint: list[str]) -> None:
      ["tini", "--", "vllm", "serve"], ["nvidia_entrypoint.sh", "vllm", "serve"], ["tini", "--other", "x"],
      ["env", "-S", "vllm serve x"], ["gosu", "root"], ["bash", "nvidia_entrypoint.sh", "x"]],
 )  # fmt: skip
-def test_words_that_serve_or_tell_nothing_do_not(entrypoint: list[str]) -> None:
+def test_other_words_do_not_hand_over(entrypoint: list[str]) -> None:
     assert not hands_over(entrypoint)
 
 

@@ -50,7 +50,7 @@ def test_paths_that_are_not_utf8_are_kept_with_the_facts(tmp_path: Path) -> None
     assert facts_cache.load(file, ImageScan) == SCAN
 
 
-def test_a_damaged_file_is_as_good_as_none(tmp_path: Path) -> None:
+def test_a_damaged_file_counts_as_missing(tmp_path: Path) -> None:
     file = cache_file(tmp_path)
     facts_cache.store(file, SCAN)
     content = file.read_bytes()
@@ -61,7 +61,7 @@ def test_a_damaged_file_is_as_good_as_none(tmp_path: Path) -> None:
         assert facts_cache.load(file, ImageScan) is None
 
 
-def test_a_folder_that_cannot_be_written_is_no_failure(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_does_not_fail(tmp_path: Path) -> None:
     (tmp_path / "artifacts").write_text("")
     file = cache_file(tmp_path)
     facts_cache.store(file, SCAN)

@@ -45,7 +45,7 @@ def test_a_folder_behind_a_link_is_a_folder() -> None:
     assert seen.is_dir("/bin64")
 
 
-def test_a_loop_of_links_is_refused_by_name_and_is_nothing_to_whoever_only_looks() -> None:
+def test_resolving_a_loop_of_links_fails_and_finding_it_finds_nothing() -> None:
     seen = view({"a": Link("b"), "b": Link("/a"), "self": Link("self/x")})
     for path in ("/a", "/self"):
         with pytest.raises(TandemError, match=f"^{path}: its links form a loop"):
@@ -69,7 +69,7 @@ def test_an_absolute_entry_lies_in_the_root() -> None:
     assert view({"/etc/x.txt": b"1"}).text("/etc/x.txt") == "1"
 
 
-def test_only_what_is_wanted_is_kept_and_of_programs_the_beginning() -> None:
+def test_only_files_of_the_rules_are_kept_and_the_beginning_of_programs() -> None:
     root: Root = {
         "big.txt": b"x" * 5000,
         "data": b"secret",
@@ -109,12 +109,12 @@ def test_a_stream_that_breaks_off_is_a_plain_error() -> None:
         filesystem.read_tar(iter([raw[:5000]]), TEXTS)
 
 
-def test_a_stream_that_is_no_tar_is_a_plain_error() -> None:
+def test_a_stream_that_is_not_a_tar_is_a_plain_error() -> None:
     with pytest.raises(TandemError, match="the export of the image cannot be read"):
         filesystem.read_tar(iter([b"no tar at all" * 100]), TEXTS)
 
 
-def test_what_streams_past_is_counted_and_not_kept() -> None:
+def test_other_content_is_counted_and_not_kept() -> None:
     def endless() -> Iterator[bytes]:
         head = tar({"model.bin": b"x" * (64 << 20)})
         yield from (head[at : at + (1 << 20)] for at in range(0, len(head), 1 << 20))

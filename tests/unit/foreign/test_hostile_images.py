@@ -55,14 +55,14 @@ def test_no_text_makes_the_reader_slow(name: str) -> None:
     "mapping",
     ["{[]: 1}", "-" * 100_000 + "1", "[" * 5000, "{'a': " * 5000, "1 +", "{**x}", "{'a': 1, **{}}", "lambda: 1", "\0"],
 )
-def test_a_finder_that_is_not_understood_names_no_source(mapping: str) -> None:
+def test_a_finder_that_cannot_be_read_names_no_source(mapping: str) -> None:
     finder = f"MAPPING: dict[str, str] = {mapping}\n".encode()
     facts = read({**debian(), **distribution(SITE, "a", "1"), f"{SITE}/__editable___a_1_finder.py": finder})
     assert [(one.name, one.editable) for one in facts.distributions] == [("a", "")]
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"url": []}', '{"dir_info": 3}', '{"url": "file://["}', "[]", "\0"])
-def test_a_direct_url_that_is_not_understood_names_no_source(text: str) -> None:
+def test_a_direct_url_that_cannot_be_read_names_no_source(text: str) -> None:
     url = {f"{SITE}/a-1.dist-info/direct_url.json": text.encode()}
     facts = read({**debian(), **distribution(SITE, "a", "1"), **url})
     assert [(one.name, one.editable) for one in facts.distributions] == [("a", "")]
@@ -72,7 +72,7 @@ def test_a_direct_url_that_is_not_understood_names_no_source(text: str) -> None:
     "source",
     ["x = " + "-" * 100_000 + "1", "_VLLM_MODELS = " + "|".join(["a"] * 3000), "\0", "[" * 5000, "_VLLM_MODELS = [[]]"],
 )
-def test_a_registry_that_is_not_understood_is_one_message(source: str) -> None:
+def test_a_registry_that_cannot_be_read_is_one_message(source: str) -> None:
     with pytest.raises(TandemError, match=r"registry\.py"):
         model_registry.parse_architectures(source)
 
@@ -80,12 +80,12 @@ def test_a_registry_that_is_not_understood_is_one_message(source: str) -> None:
 @pytest.mark.parametrize(
     "requirement", ["b; " + "(" * 100_000, "b; " + "(" * 1500 + "os_name == 'x'" + ")" * 1500, "b>=" + "9" * 5000]
 )
-def test_a_requirement_that_cannot_be_read_is_told(requirement: str) -> None:
+def test_a_requirement_that_cannot_be_read_is_reported_as_such(requirement: str) -> None:
     (line,) = pip_check.find_conflicts([installed("1", requirement)], python="3.12", platform="linux/arm64")
     assert line.startswith("a 1 has a requirement that cannot be read: ")
 
 
-def test_a_version_too_long_for_the_name_of_a_folder_is_no_metadata() -> None:
+def test_a_version_too_long_for_the_name_of_a_folder_does_not_count() -> None:
     metadata = {f"{SITE}/a-1.dist-info/METADATA": b"Name: a\nVersion: " + b"9" * 5000 + b"\n"}
     facts = read({**debian(), **metadata})
     assert facts.distributions == ()

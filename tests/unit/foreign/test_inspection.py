@@ -61,7 +61,7 @@ def test_a_debian_with_its_own_python() -> None:
     assert (reading.cmd, reading.user, reading.workdir, reading.conflicts) == (("bash",), "root", "/app", ())
 
 
-def test_vllm_in_a_venv_is_not_what_python3_is() -> None:
+def test_vllm_in_a_venv_may_run_under_another_python_than_python3() -> None:
     site = "opt/venv/lib/python3.11/site-packages"
     root: Root = {
         **debian(),
@@ -108,7 +108,7 @@ def test_a_link_into_a_venv_from_outside_is_the_python_behind_it() -> None:
     assert read(root).python.kind == "system"
 
 
-def test_conda_is_told_by_its_metadata() -> None:
+def test_conda_is_recognised_by_its_metadata() -> None:
     site = "opt/conda/lib/python3.12/site-packages"
     root: Root = {
         **debian(),
@@ -221,14 +221,14 @@ def test_pythonpath_comes_first_and_its_pth_files_do_not_count() -> None:
     assert reading.version("numpy") == "2.0"
 
 
-def test_what_a_user_installed_is_seen_by_that_user() -> None:
+def test_a_user_sees_the_packages_that_this_user_installed() -> None:
     root: Root = {**debian(), **distribution("home/me/.local/lib/python3.11/site-packages", "ray", "2.40.0")}
     assert read(root, user="me:me").version("ray") == "2.40.0"
     assert read(root, user="1000").version("ray") == "2.40.0"
     assert read(root).version("ray") == ""
 
 
-def test_conflicts_among_distributions_are_said() -> None:
+def test_conflicts_among_distributions_are_reported() -> None:
     root: Root = {**debian(), **distribution(DIST, "vllm", "0.14.0", "transformers<5")}
     reading = read(root | distribution(DIST, "transformers", "5.1.0") | {f"{DIST}/broken.dist-info/RECORD": b""})
     assert reading.conflicts == (
@@ -259,7 +259,7 @@ def test_a_relocatable_script_runs_under_the_python_beside_it() -> None:
     assert reading.interpreters == {"python3": "/usr/bin/python3.11", "ray": "/opt/venv/bin/python"}
 
 
-def test_a_wrapper_that_is_not_understood_says_nothing() -> None:
+def test_the_python_behind_an_unknown_wrapper_is_unknown() -> None:
     root: Root = {**debian(), "usr/local/bin/vllm": script("/bin/bash", 'exec python3 -m vllm "$@"\n')}
     assert read(root).interpreters == {"python3": "/usr/bin/python3.11"}
 
@@ -268,7 +268,7 @@ def test_without_vllm_there_are_no_architectures() -> None:
     assert read(debian()).architectures == {}
 
 
-def test_the_folder_that_mods_write_into_is_told_from_the_one_that_python_imports() -> None:
+def test_the_folder_of_mods_may_differ_from_the_one_that_python_imports() -> None:
     mods = "usr/local/lib/python3.12/dist-packages"
     reading = read({**debian(), **vllm(DIST), mods: Link("../python3.11/dist-packages")})
     assert (reading.mods_vllm, reading.vllm, reading.dist_packages) == (f"/{DIST}/vllm", f"/{DIST}/vllm", ("vllm",))
@@ -277,7 +277,7 @@ def test_the_folder_that_mods_write_into_is_told_from_the_one_that_python_import
     assert (read(debian()).mods_vllm, read(debian()).vllm) == ("", "")
 
 
-def test_the_entrypoint_s_script_is_part_of_the_reading() -> None:
+def test_the_text_of_the_entrypoint_s_script_is_a_fact() -> None:
     text = "#!/bin/bash\nexec python3 -m vllm.entrypoints.openai.api_server\n"
     root: Root = {**debian(), "app/start.sh": text.encode(), "app/run": Program(text.encode())}
     assert read(root, entrypoint=("/bin/bash", "start.sh"), workdir="/app").entrypoint_text == text
@@ -285,7 +285,7 @@ def test_the_entrypoint_s_script_is_part_of_the_reading() -> None:
     assert read(root, entrypoint=("/usr/bin/bash",)).entrypoint_text == ""
 
 
-def test_an_image_without_python_says_so_and_where_one_lies() -> None:
+def test_an_image_without_python_on_its_path_is_refused_with_where_one_lies() -> None:
     without = {path: what for path, what in debian().items() if "python" not in path}
     with pytest.raises(TandemError, match=r"no python3 on its PATH \(/usr/local/bin:/usr/bin:/bin\)") as error:
         read(without)
@@ -295,7 +295,7 @@ def test_an_image_without_python_says_so_and_where_one_lies() -> None:
     assert "/opt/py/bin/python3" in error.value.hint
 
 
-def test_a_python_whose_links_go_round_is_none() -> None:
+def test_a_python_behind_a_loop_of_links_does_not_count() -> None:
     root: Root = {**debian(), "usr/bin/python3": Link("python3.11"), "usr/bin/python3.11": Link("python3")}
     with pytest.raises(TandemError, match="no python3 on its PATH"):
         read(root)
@@ -307,7 +307,7 @@ def test_a_python_without_its_library_is_a_plain_error() -> None:
         read(root)
 
 
-def test_an_image_on_musl_is_refused_as_such() -> None:
+def test_an_image_with_musl_is_refused() -> None:
     root: Root = {**python("3.12.3"), "lib/ld-musl-aarch64.so.1": Program(), "sbin/apk": Program()}
     with pytest.raises(TandemError, match="musl instead of glibc"):
         read(root)
@@ -319,7 +319,7 @@ def test_glibc_of_another_architecture_does_not_count() -> None:
     assert read(root, platform="linux/amd64").glibc == 41
 
 
-def test_an_old_glibc_is_told_by_its_file_s_name() -> None:
+def test_the_version_of_an_old_glibc_is_in_its_file_s_name() -> None:
     root = debian() | {
         "usr/lib/aarch64-linux-gnu/libc.so.6": Link("libc-2.31.so"),
         "usr/lib/aarch64-linux-gnu/libc-2.31.so": b"\x7fELF",

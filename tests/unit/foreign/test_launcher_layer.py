@@ -58,7 +58,7 @@ def where(links: dict[str, str]) -> dict[str, str]:
     return {f"/{at}": posixpath.normpath(posixpath.join("/", posixpath.dirname(at), to)) for at, to in links.items()}
 
 
-def test_a_base_that_keeps_the_contract_gets_the_script_the_folders_and_no_more() -> None:
+def test_a_base_that_satisfies_the_contract_gets_only_the_script_and_the_folders() -> None:
     layer = made()
     assert layer.files == {"workspace/vllm/run-cluster-node.sh": (NODE_SCRIPT_FILE.read_bytes(), 0o755)}
     assert layer.folders == ("workspace", "workspace/vllm")
@@ -87,7 +87,7 @@ def test_an_entrypoint_that_hands_over_is_kept_with_its_command() -> None:
     assert "kept" in layer.notes[0]
 
 
-def test_an_entrypoint_that_swallows_is_taken_away_and_its_defaults_stay_a_command() -> None:
+def test_an_entrypoint_that_ignores_its_command_is_cleared_and_becomes_a_program() -> None:
     layer = made(entrypoint=("vllm", "serve"), cmd=("--model", "it's mine"), workdir="/my app")
     assert layer.settings()[-2:] == ["ENTRYPOINT []", f'CMD ["{SERVE_COMMAND}"]']
     content, mode = layer.files[f"usr/local/bin/{SERVE_COMMAND}"]
@@ -102,7 +102,7 @@ def test_an_entrypoint_that_swallows_is_taken_away_and_its_defaults_stay_a_comma
     assert "ENTRYPOINT vllm serve may ignore the command" in layer.notes[0]
 
 
-def test_an_entrypoint_of_unknown_text_counts_as_one_that_swallows() -> None:
+def test_an_entrypoint_of_unknown_text_is_cleared() -> None:
     assert made(entrypoint=("/entry.sh",)).entrypoint == ()
 
 
@@ -162,7 +162,7 @@ def test_a_folder_of_mods_that_is_in_use_gets_a_link_inside() -> None:
     assert where(dict(made(python=interpreter(paths=(SITE, MODS_PACKAGES))).links)) == where(dict(layer.links))
 
 
-def test_that_the_system_s_own_python_reads_the_folder_of_mods_too_is_noted() -> None:
+def test_a_note_says_that_the_system_s_own_python_reads_the_folder_of_mods() -> None:
     site = SITE.replace("3.11", "3.12")
     python = interpreter(program="/usr/bin/python3.12", version="3.12.3", site=site, paths=(site,))
     vllm = InstalledDistribution(name="vllm", version="0.17.1", place=site)
@@ -181,7 +181,7 @@ def test_no_link_is_made_where_vllm_is_already() -> None:
     assert (layer.links, layer.problems) == ({}, ())
 
 
-def test_another_vllm_in_the_folder_of_mods_is_a_fault() -> None:
+def test_another_vllm_in_the_folder_of_mods_is_refused() -> None:
     layer = made(dist_packages=("vllm",), mods_vllm=f"{MODS_PACKAGES}/vllm")
     assert layer.links == {}
     assert f"{MODS_PACKAGES}/vllm is {MODS_PACKAGES}/vllm, but Python imports {SITE}/vllm" in layer.problems[0]
@@ -192,7 +192,7 @@ def test_the_package_that_python_imports_decides_wherever_its_metadata_lies() ->
 
 
 @pytest.mark.parametrize("name", ["VLLM_HOST_IP", "NCCL_SOCKET_IFNAME", "RAY_ADDRESS"])
-def test_what_differs_from_node_to_node_cannot_be_taken_out_of_env(name: str) -> None:
+def test_a_variable_of_a_node_in_env_is_refused(name: str) -> None:
     (fault,) = made(env={"PATH": f"/opt/venv/bin:{SYSTEM}", "HOME": "/root", name: "x"}).problems
     assert fault.startswith(f"the base has {name}=x in ENV")
     assert "docker import" in fault
@@ -203,11 +203,11 @@ def test_python_may_be_any_from_3_11_on(version: str, faults: int) -> None:
     assert len(made(python=interpreter(version=version)).problems) == faults
 
 
-def test_a_base_without_vllm_is_a_fault() -> None:
+def test_a_base_without_vllm_is_refused() -> None:
     assert "no vllm" in made(distributions=()).problems[0]
 
 
-def test_what_files_cannot_bring_is_listed_and_what_was_not_looked_for_is_not() -> None:
+def test_missing_tools_are_listed_unless_nothing_looked_for_them() -> None:
     lacking = made(
         programs={"git": "", "earlyoom": "", "uv": "", "pip": "", "curl": "/usr/bin/curl"},
         libraries={"libibverbs.so.1": ""},

@@ -43,13 +43,13 @@ def test_without_the_merged_table_all_tables_of_models_count() -> None:
     assert parse_architectures(source) == {"A": "a:A", "B": "b:B"}
 
 
-def test_a_registry_of_another_make_is_said_to_be_one() -> None:
+def test_a_registry_in_another_form_is_refused() -> None:
     with pytest.raises(TandemError, match="has no _VLLM_MODELS") as error:
         parse_architectures("MODELS = load()\n")
     assert "does not know" in error.value.hint
 
 
 @pytest.mark.parametrize("source", ["def (", "x = \0", "(" * 5000])
-def test_what_is_no_python_is_a_plain_error(source: str) -> None:
+def test_text_that_is_not_python_is_a_plain_error(source: str) -> None:
     with pytest.raises(TandemError, match="cannot be read as Python"):
         parse_architectures(source)

@@ -18,17 +18,17 @@ def of(
     return list(find_conflicts(inside, python=python, platform=platform, asked=asked))
 
 
-def test_the_shortcut_of_the_field_is_one_line() -> None:
+def test_upgraded_transformers_are_one_line() -> None:
     found = of(one("vllm", "0.17.1", "transformers<5"), one("transformers", "5.3.0"))
     assert found == ["vllm 0.17.1 wants transformers<5, but transformers 5.3.0 is there"]
 
 
-def test_a_missing_distribution_is_one_too_and_lines_are_sorted() -> None:
+def test_a_missing_distribution_is_a_line_and_lines_are_sorted() -> None:
     found = of(one("b", "1", "missing<3,>=2"), one("a", "1", "Missing_Too"))
     assert found == ["a 1 wants missing-too, which is not there", "b 1 wants missing>=2,<3, which is not there"]
 
 
-def test_what_fits_is_no_complaint() -> None:
+def test_a_version_that_is_allowed_is_not_a_conflict() -> None:
     inside = (
         one("vllm", "0.17.1rc1.dev25+g123", "torch==2.9.0", "Ray>=2.48"),
         one("torch", "2.9.0+cu130"),
@@ -74,7 +74,7 @@ def test_an_extra_that_asks_for_another_extra_counts_too() -> None:
     assert of(RAY, asked=("Ray[ALL]",)) == ["ray[cgraph] 2.48.0 wants cupy-cuda12x, which is not there"]
 
 
-def test_what_pep_440_cannot_read_is_compared_as_text() -> None:
+def test_a_version_that_does_not_follow_pep_440_is_compared_as_text() -> None:
     private = one("nv", "25.11_internal")
     assert of(private, one("a", "1", "nv")) == []
     assert of(private, one("a", "1", "nv!=2")) == []
@@ -91,5 +91,5 @@ def test_of_two_distributions_of_one_name_the_first_counts() -> None:
     assert of(one("six", "1"), one("six", "2"), wants) == ["a 1 wants six>=2, but six 1 is there"]
 
 
-def test_what_the_base_had_itself_is_not_new() -> None:
+def test_conflicts_of_the_base_are_not_new() -> None:
     assert new_conflicts(("a", "b"), ("b", "c")) == ("c",)

@@ -30,7 +30,7 @@ DIGEST = f"sha256:{'a' * 64}"
         'Get "https://registry.example/v2/": proxyconnect tcp: dial tcp 10.0.0.1:3128: connect: permission denied',
     ],
 )
-def test_what_stands_between_engine_and_registry_is_no_lack_of_a_login(said: str) -> None:
+def test_a_failed_connection_is_not_taken_for_a_missing_login(said: str) -> None:
     found = registry_error(NAME, said, 500)
     assert str(found).startswith(f"{NAME}: registry.example cannot be reached: ")
     assert "docker login" not in found.hint
@@ -49,12 +49,12 @@ def test_what_stands_between_engine_and_registry_is_no_lack_of_a_login(said: str
         ("denied: requested access to the resource is denied", 500),
     ],
 )
-def test_a_registry_that_gives_nothing_without_a_login_is_said_with_the_login(said: str, status: int) -> None:
+def test_a_registry_that_wants_a_login_is_reported_with_the_command_for_it(said: str, status: int) -> None:
     assert "docker login registry.example" in registry_error(NAME, said, status).hint
 
 
 @pytest.mark.parametrize(("said", "status"), [("sorry", 503), ('Get "https://registry.example/v2/": Forbidden', 403)])
-def test_the_engine_s_own_status_tells_it_too(said: str, status: int) -> None:
+def test_the_engine_s_own_status_counts_too(said: str, status: int) -> None:
     assert "cannot be reached" in str(registry_error(NAME, said, status))
 
 
@@ -112,7 +112,7 @@ def breaking(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("breaking")
-def test_a_registry_that_hangs_cannot_be_reached_which_is_no_matter_of_docker_s_settings() -> None:
+def test_a_registry_that_hangs_cannot_be_reached() -> None:
     with pytest.raises(ImageUnavailable, match=f"^{NAME}: registry.example cannot be reached: timeout") as caught:
         pull.resolve_digest(NAME, "linux/arm64", NullLog())
     assert "docker load" in caught.value.hint
