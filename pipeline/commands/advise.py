@@ -50,7 +50,7 @@ def _flag(name: str, words: str) -> dict[str, Any]:
     return {"name": name.replace("-", "_"), "long": name, "type": bool, "default": False, "help": words}
 
 
-class Advise(GraphCommand):
+class AdviseCommand(GraphCommand):
     """doit's plugin command `advise`."""
 
     name = "advise"

@@ -13,7 +13,7 @@ from pipeline.graph.task import Json
 MAX_NAMED = 3
 
 
-class Affected(GraphCommand):
+class AffectedCommand(GraphCommand):
     """doit's plugin command `affected`."""
 
     name = "affected"

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from docker import DockerClient
 
 
-class Down(GraphCommand):
+class DownCommand(GraphCommand):
     """doit's plugin command `down`."""
 
     name = "down"

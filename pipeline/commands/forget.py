@@ -14,7 +14,7 @@ from pipeline.graph.selection import select_tasks
 from pipeline.graph.task import Json
 
 
-class Forget(GraphCommand):
+class ForgetCommand(GraphCommand):
     """doit's plugin command `forget`, in place of doit's own, which empties a database that we do not use."""
 
     name = "forget"

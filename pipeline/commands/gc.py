@@ -33,7 +33,7 @@ class Garbage:
         return sum(item.bytes for item in self.items)
 
 
-class Gc(GraphCommand):
+class GcCommand(GraphCommand):
     """doit's plugin command `gc`."""
 
     name = "gc"

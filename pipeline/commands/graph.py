@@ -17,7 +17,7 @@ from pipeline.graph.selection import select_tasks
 from pipeline.graph.task import Json
 
 
-class GraphView(GraphCommand):
+class ShowGraphCommand(GraphCommand):
     """doit's plugin command `graph`."""
 
     name = "graph"

@@ -8,7 +8,7 @@ from pipeline.core.errors import Exit
 from pipeline.host import needs as host_needs
 
 
-class Host(GraphCommand):
+class HostCommand(GraphCommand):
     """doit's plugin command `host`."""
 
     name = "host"

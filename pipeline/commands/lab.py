@@ -18,7 +18,7 @@ COLUMNS = ("name", "address", "endpoint", "store", "engine", "state")
 OPTIONS = {"up": ("store", "machines"), "down": (), "ps": ("json",)}
 
 
-class Lab(GraphCommand):
+class LabCommand(GraphCommand):
     """doit's plugin command `lab`."""
 
     name = "lab"

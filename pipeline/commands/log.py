@@ -24,7 +24,7 @@ QUIET_LOOKS = 5
 """Looks without a new byte or a running task after which nothing more is expected."""
 
 
-class Log(GraphCommand):
+class LogCommand(GraphCommand):
     """doit's plugin command `log`."""
 
     name = "log"

@@ -17,7 +17,7 @@ Place = tuple[str, ContainerState]
 """An endpoint, and a container there."""
 
 
-class Logs(GraphCommand):
+class LogsCommand(GraphCommand):
     """doit's plugin command `logs`."""
 
     name = "logs"

@@ -16,7 +16,7 @@ WORDS = {State.SKIP: "skip", State.RESTORE: "restore", State.RUN: "run", State.L
 NOTHING = (State.SKIP, State.LATER)
 
 
-class Plan(GraphCommand):
+class PlanCommand(GraphCommand):
     """doit's plugin command `plan`."""
 
     name = "plan"

@@ -24,7 +24,7 @@ Row = dict[str, Any]
 COLUMNS = ("node", "endpoint", "container", "state", "rank", "digest", "health")
 
 
-class Ps(GraphCommand):
+class PsCommand(GraphCommand):
     """doit's plugin command `ps`."""
 
     name = "ps"

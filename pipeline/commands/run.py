@@ -42,7 +42,7 @@ opt_side_by_side = {
 }
 
 
-class Run(cmd_run.Run):  # type: ignore[misc]  # doit has no annotations
+class RunCommand(cmd_run.Run):  # type: ignore[misc]  # doit has no annotations
     """doit's `run` without its captures and exit codes."""
 
     name = "run"
@@ -80,7 +80,7 @@ class Run(cmd_run.Run):  # type: ignore[misc]  # doit has no annotations
 
     def execute(self, params: Any, args: Sequence[str]) -> int:
         """Read dodo.py and run; every failure is worded here, and its exit code returned."""
-        return exit_code_of(lambda: int(super(Run, self).execute(params, args)))
+        return exit_code_of(lambda: int(super(RunCommand, self).execute(params, args)))
 
     def _execute(
         self,

@@ -9,7 +9,7 @@ from pipeline.core.errors import Exit, TandemError
 ROOT = Path(__file__).parents[2]
 
 
-class Schemas(GraphCommand):
+class SchemasCommand(GraphCommand):
     """doit's plugin command `schemas`."""
 
     name = "schemas"

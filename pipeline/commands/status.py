@@ -12,7 +12,7 @@ from pipeline.graph.selection import select_tasks
 from pipeline.graph.task import Json
 
 
-class Status(GraphCommand):
+class StatusCommand(GraphCommand):
     """doit's plugin command `status`."""
 
     name = "status"

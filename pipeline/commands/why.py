@@ -26,7 +26,7 @@ KINDS = {
 }  # fmt: skip
 
 
-class Why(GraphCommand):
+class WhyCommand(GraphCommand):
     """doit's plugin command `why`."""
 
     name = "why"

@@ -22,9 +22,9 @@ from pipeline.cluster.deploy import DeployError, DeployTarget
 from pipeline.cluster.nodes import LOWEST_CPU_SHARES, open_nodes, remove_cluster
 from pipeline.cluster.plan import TANDEM_FOLDER, TOKEN_FILE
 from pipeline.cluster.service_api import Completion
-from pipeline.commands.down import Down
-from pipeline.commands.logs import Logs
-from pipeline.commands.ps import Ps
+from pipeline.commands.down import DownCommand
+from pipeline.commands.logs import LogsCommand
+from pipeline.commands.ps import PsCommand
 from pipeline.config.models import Cluster, Node, Serve
 from pipeline.core import platforms, procs
 from pipeline.core.errors import Cancelled
@@ -354,19 +354,19 @@ def test_ps_logs_and_down_tell_of_the_cluster_and_end_it(
     target: DeployTarget, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     deploy.deploy(target, REFERENCE, tmp_path / "logs", NullLog())
-    assert Ps().parse_execute(["--json"]) == 0
+    assert PsCommand().parse_execute(["--json"]) == 0
     nodes = json.loads(capsys.readouterr().out)["nodes"]
     assert [(node["node"], node["state"]) for node in nodes] == [("head", "running"), ("worker", "running")]
     assert nodes[0]["health"] == f"127.0.0.1:{target.cluster.serve.port} says 200"
-    assert Logs().parse_execute(["worker"]) == 0
+    assert LogsCommand().parse_execute(["worker"]) == 0
     assert "worker | tandem: ray is up" in capsys.readouterr().out.splitlines()
-    assert Logs().parse_execute(["wroker"]) == 3
+    assert LogsCommand().parse_execute(["wroker"]) == 3
     assert "did you mean 'worker'" in capsys.readouterr().err
-    assert Down().parse_execute([]) == 0
+    assert DownCommand().parse_execute([]) == 0
     assert _left(target.name) == []
-    assert Ps().parse_execute([]) == 1
+    assert PsCommand().parse_execute([]) == 1
     assert "absent" in capsys.readouterr().out
-    assert Down().parse_execute([]) == 0
+    assert DownCommand().parse_execute([]) == 0
     assert capsys.readouterr().out == f"{target.name}: nothing runs\n"
 
 

@@ -24,9 +24,9 @@ from docker import DockerClient
 from pipeline.cluster import preflight
 from pipeline.cluster.nodes import container_state, remove_cluster
 from pipeline.commands import logs
-from pipeline.commands.down import Down
-from pipeline.commands.logs import Logs
-from pipeline.commands.ps import Ps
+from pipeline.commands.down import DownCommand
+from pipeline.commands.logs import LogsCommand
+from pipeline.commands.ps import PsCommand
 from pipeline.core import procs
 from pipeline.core.errors import TandemError
 from pipeline.host import engine
@@ -108,19 +108,19 @@ def test_a_cluster_that_was_renamed_is_named_shown_and_removed_under_its_old_nam
     node("head")
     node("worker", rank=1)
     configure(checkout, f"{name}-new")
-    assert Ps().parse_execute(["--json"]) == 1
+    assert PsCommand().parse_execute(["--json"]) == 1
     said = capsys.readouterr()
     assert [entry["state"] for entry in json.loads(said.out)["nodes"]] == ["absent", "absent"]
     assert f"pipeline.yaml has no cluster {name}, of which 2 containers are here" in said.err
     assert f"./doitw down {name}\n" in said.err
-    assert Ps().parse_execute([name, "--json"]) == 0
+    assert PsCommand().parse_execute([name, "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert (shown["cluster"], [entry["node"] for entry in shown["nodes"]]) == (name, ["head", "worker"])
-    assert Logs().parse_execute(["worker", "--cluster", name]) == 0
+    assert LogsCommand().parse_execute(["worker", "--cluster", name]) == 0
     assert capsys.readouterr().out == "worker | worker is up\n"
-    assert Logs().parse_execute(["wroker", "--cluster", name]) == 3
+    assert LogsCommand().parse_execute(["wroker", "--cluster", name]) == 3
     assert "'worker'" in capsys.readouterr().err
-    assert Down().parse_execute([name]) == 0
+    assert DownCommand().parse_execute([name]) == 0
     assert left(client, name) == []
 
 
@@ -128,17 +128,17 @@ def test_a_cluster_that_was_renamed_is_named_shown_and_removed_under_its_old_nam
 def test_logs_of_a_node_that_is_gone_do_not_say_that_nothing_runs(
     name: str, node: Node, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert Logs().parse_execute([]) == 1
+    assert LogsCommand().parse_execute([]) == 1
     assert capsys.readouterr().err == f"{name}: nothing runs\n"
     node("head")
-    assert Logs().parse_execute(["worker"]) == 1
+    assert LogsCommand().parse_execute(["worker"]) == 1
     assert capsys.readouterr().err == f"{name}: node worker does not run\n"
 
 
 @pytest.mark.usefixtures("checkout")
-@pytest.mark.parametrize("act", [Ps, Down], ids=["ps", "down"])
+@pytest.mark.parametrize("act", [PsCommand, DownCommand], ids=["ps", "down"])
 def test_a_cluster_of_which_nothing_is_anywhere_is_a_wrong_word(
-    name: str, act: type[Ps | Down], capsys: pytest.CaptureFixture[str]
+    name: str, act: type[PsCommand | DownCommand], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert act().parse_execute([f"{name}x"]) == 3
     said = capsys.readouterr()
@@ -154,10 +154,10 @@ def test_an_engine_of_another_cluster_that_is_away_hides_nothing(
     with socket.create_server(("127.0.0.1", 0)) as server:
         endpoint = f"tcp://127.0.0.1:{server.getsockname()[1]}"
     configure(checkout, f"{name}-new", endpoint=endpoint)
-    assert Down().parse_execute([name]) == 0
+    assert DownCommand().parse_execute([name]) == 0
     assert f"no Docker engine answers at {endpoint}" in capsys.readouterr().err
     assert left(client, name) == []
-    assert Down().parse_execute([]) == 4  # the cluster is there, or not: nobody knows
+    assert DownCommand().parse_execute([]) == 4  # the cluster is there, or not: nobody knows
 
 
 @pytest.mark.usefixtures("checkout")
@@ -167,20 +167,20 @@ def test_what_a_killed_reference_left_is_shown_and_goes_with_its_cluster(
     node("head")
     node("worker", rank=1)
     reference = node("reference", cluster=f"{name}-reference")
-    assert Ps().parse_execute([]) == 0
+    assert PsCommand().parse_execute([]) == 0
     said = capsys.readouterr()
     assert [line.split()[2] for line in said.out.splitlines()[2:]][2] == reference
     assert name not in said.err
-    assert Logs().parse_execute(["reference"]) == 0
+    assert LogsCommand().parse_execute(["reference"]) == 0
     assert capsys.readouterr().out == "reference | reference is up\n"
-    assert Down().parse_execute([name]) == 0
+    assert DownCommand().parse_execute([name]) == 0
     assert left(client, f"{name}-reference") == left(client, name) == []
 
 
 @pytest.mark.usefixtures("checkout")
 def test_a_reference_alone_is_no_cluster_that_runs(name: str, node: Node, capsys: pytest.CaptureFixture[str]) -> None:
     node("reference", cluster=f"{name}-reference")
-    assert Ps().parse_execute(["--json"]) == 1
+    assert PsCommand().parse_execute(["--json"]) == 1
     states = [entry["state"] for entry in json.loads(capsys.readouterr().out)["nodes"]]
     assert states == ["absent", "absent", "running"]
 

@@ -306,7 +306,7 @@ def test_ps_shows_a_row_a_machine() -> None:
 def test_words_that_the_command_does_not_know_are_refused(
     words: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert command.Lab().parse_execute(words) == 3
+    assert command.LabCommand().parse_execute(words) == 3
     assert said in capsys.readouterr().err
 
 
