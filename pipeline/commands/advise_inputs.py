@@ -30,8 +30,8 @@ MAX_LOADED_ARCHITECTURES = 8  # architectures that are loaded, besides the listi
 def read_side(reference: str, platform: str, root: Path, log: Log) -> Side:
     """An image resolved to its digest and read. Raises as reader does."""
     digest = pull.resolve_digest(reference, platform, log)
-    found = facts_cache.scan_image(reference, digest, platform, root, log)
-    return Side(f"{pull.repository_of(reference)}@{digest}", found.facts)
+    image_facts = facts_cache.scan_image(reference, digest, platform, root, log)
+    return Side(f"{pull.repository_of(reference)}@{digest}", image_facts.facts)
 
 
 def add_running_registry(of: Side, architectures: Sequence[str], root: Path, log: Log) -> Side:
@@ -41,31 +41,31 @@ def add_running_registry(of: Side, architectures: Sequence[str], root: Path, log
     crashed) is Running.error. Kept as readings are.
     """
     first = heads_first(architectures, of.facts.architectures)[:MAX_LOADED_ARCHITECTURES]
-    asked = hashlib.sha256("\n".join(first).encode()).hexdigest()[:12]
+    digest_of_names = hashlib.sha256("\n".join(first).encode()).hexdigest()[:12]
     file = facts_cache.cache_file(
-        root, of.facts.digest, of.facts.platform, f"running-{asked}", ("probes/python_facts",)
+        root, of.facts.digest, of.facts.platform, f"running-{digest_of_names}", ("probes/python_facts",)
     )
-    found = facts_cache.load(file, RunningRegistry)
-    if found is None:
-        found = _asked(of, first, log)
-        if not found.error:
-            facts_cache.store(file, found)
-    return replace(of, running=found)
+    running = facts_cache.load(file, RunningRegistry)
+    if running is None:
+        running = _asked(of, first, log)
+        if not running.error:
+            facts_cache.store(file, running)
+    return replace(of, running=running)
 
 
-def try_additions(of: Side, asked: Additions, origin: str, log: Log) -> ResolveAttempt:
+def try_additions(of: Side, wanted: Additions, origin: str, log: Log) -> ResolveAttempt:
     """What adding Ray (or whatever image.yaml asks for) to a side comes to; the resolver is really asked."""
     request = resolver.WheelRequest(
-        requirements=asked.requirements,
-        constraints=asked.constraints,
+        requirements=wanted.requirements,
+        constraints=wanted.constraints,
         target=additions.wheel_target(of.facts),
-        cutoff=asked.cutoff or _today(),
+        cutoff=wanted.cutoff or _today(),
         origin=origin,
         pins={},
     )
     try:
-        with step(log, f"resolving {', '.join(asked.requirements)} on top of {of.reference}"):
-            found = additions.resolve_additions(of.facts, request, log)
+        with step(log, f"resolving {', '.join(wanted.requirements)} on top of {of.reference}"):
+            wheels = additions.resolve_additions(of.facts, request, log)
     except ConfigError as error:
         return ResolveAttempt(refused=_worded(error))
     except procs.ProgramError:
@@ -75,7 +75,7 @@ def try_additions(of: Side, asked: Additions, origin: str, log: Log) -> ResolveA
             raise
         return ResolveAttempt(refused=_worded(error), unknown=True)
     return ResolveAttempt(
-        requirements=tuple(asked.requirements), added=tuple(f"{wheel.name} {wheel.version}" for wheel in found)
+        requirements=tuple(wanted.requirements), added=tuple(f"{wheel.name} {wheel.version}" for wheel in wheels)
     )
 
 
@@ -96,10 +96,10 @@ def find_later_vllm(model: Side, cluster: Side, log: Log) -> LaterVllm | None:
     )
     wish = partial(alternatives.with_versions_between, "vllm", cluster.version)
     with step(log, f"looking for a vLLM that resolves with transformers {version}"):
-        found = alternatives.best_version(
+        candidate = alternatives.best_version(
             "vllm", wish, [f"transformers=={version}"], resolver.solver(request, log), alternatives.search_deadline()
         )
-    return LaterVllm(found.version, found.proven)
+    return LaterVllm(candidate.version, candidate.proven)
 
 
 def _today() -> str:
@@ -148,13 +148,13 @@ def _running(container: ProbeContainer, architectures: Sequence[str], emulated: 
         except KeyboardInterrupt:
             procs.cancel()
             raise
-        said = job.result()
-    listing = said["models"]
+        answers = job.result()
+    listing = answers["models"]
     if listing.error:
         return RunningRegistry(error=("the emulator crashed: " if listing.crashed else "") + listing.error)
     fails, loaded = {}, []
     for name in architectures:
-        answer = said[f"registry:{name}"]
+        answer = answers[f"registry:{name}"]
         if answer.crashed:
             return RunningRegistry(error=f"the emulator crashed at {name}")
         why = answer.error or str((answer.value or {}).get("fails", ""))

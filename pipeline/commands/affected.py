@@ -33,20 +33,22 @@ class AffectedCommand(GraphCommand):
         from pipeline.graph import affected
 
         refuse_words(words, "affected")
-        since = affected.changes_since(graph.root, options["base"])
-        found = affected.touched_tasks(graph, since)
+        changes = affected.changes_since(graph.root, options["base"])
+        touched = affected.touched_tasks(graph, changes)
         if options["json"]:
-            files: Json = list[Json](since.paths)
-            tasks = affected.touched_json(found)
-            print_json({"schema": SCHEMA, "base": since.base, "commit": since.commit, "files": files, "tasks": tasks})
+            files: Json = list[Json](changes.paths)
+            tasks = affected.touched_json(touched)
+            print_json(
+                {"schema": SCHEMA, "base": changes.base, "commit": changes.commit, "files": files, "tasks": tasks}
+            )
             return Exit.OK
         print(
-            "\n".join(format_table([(one.task, _why(one.inputs, one.upstream)) for one in found]))
+            "\n".join(format_table([(one.task, _why(one.inputs, one.upstream)) for one in touched]))
             or "no task is touched"
         )
-        counts = affected.count_touched(since, found)
+        counts = affected.count_touched(changes, touched)
         print(
-            f"{counted(counts['files'], 'file differs', 'files differ')} from {since.base} ({since.commit[:12]}): "
+            f"{counted(counts['files'], 'file differs', 'files differ')} from {changes.base} ({changes.commit[:12]}): "
             f"{counted(counts['touched'], 'task')} touched, {counts['downstream']} more downstream"
         )
         return Exit.OK

@@ -61,7 +61,7 @@ def check_word_count(words: list[str], command: str, *, most: int) -> list[str]:
 def select_cluster(cluster: str | None) -> ClusterSelection:
     """The cluster of that name, or the default one. Raises ConfigError if the configuration is wrong."""
     loaded = loader.load_config(checkout_root())
-    every = loaded.pipeline.clusters
+    clusters = loaded.pipeline.clusters
     name = cluster or loaded.pipeline.default
     try:
         nodes, unknown = loaded.cluster(name).nodes, None
@@ -69,31 +69,31 @@ def select_cluster(cluster: str | None) -> ClusterSelection:
     except ConfigError as error:
         # It may have been renamed: then its machines are among those of the others.
         nodes, unknown = (), error
-        engines = {"local"} | {node.endpoint for other in every.values() for node in other.nodes}
-    return ClusterSelection(name, nodes, tuple(sorted(engines)), frozenset(every), unknown)
+        engines = {"local"} | {node.endpoint for other in clusters.values() for node in other.nodes}
+    return ClusterSelection(name, nodes, tuple(sorted(engines)), frozenset(clusters), unknown)
 
 
-def on_each_engine(meant: ClusterSelection, act: Callable[["DockerClient"], list[T]]) -> dict[str, list[T]]:
+def on_each_engine(selection: ClusterSelection, act: Callable[["DockerClient"], list[T]]) -> dict[str, list[T]]:
     """What an act finds or does on each of the cluster's engines, by endpoint.
 
     Raises HostError if an engine does not answer; for a cluster that pipeline.yaml does not have, that is only noted.
     Raises ConfigError if there is no such cluster, and nothing of it either.
     """
-    done: dict[str, list[T]] = {}
-    for endpoint in meant.engines:
+    results: dict[str, list[T]] = {}
+    for endpoint in selection.engines:
         try:
             with engine.session(endpoint) as client:
-                done[endpoint] = act(client)
+                results[endpoint] = act(client)
         except TandemError as error:
-            if meant.unknown is None:
+            if selection.unknown is None:
                 raise
             print(f"note: not looked for there: {error}", file=sys.stderr)
-    if meant.unknown is not None and not any(done.values()):
-        raise meant.unknown
-    return done
+    if selection.unknown is not None and not any(results.values()):
+        raise selection.unknown
+    return results
 
 
-def find_containers(meant: ClusterSelection) -> list[tuple[str, ContainerState]]:
+def find_containers(selection: ClusterSelection) -> list[tuple[str, ContainerState]]:
     """Every container of the cluster, in the order of its ranks, with the endpoint that it is on.
 
     Those of a reference that was killed come last. Raises what on_each() raises.
@@ -101,23 +101,25 @@ def find_containers(meant: ClusterSelection) -> list[tuple[str, ContainerState]]
 
     def containers(client: "DockerClient") -> list[ContainerState]:
         listed = []
-        for name in meant.names:
+        for name in selection.names:
             filters: dict[str, str | list[str] | bool] = {"label": [f"{LABEL}=node", f"{LABEL}.cluster={name}"]}
             listed += client.containers.list(all=True, filters=filters, ignore_removed=True)
         return [container_state(container.attrs) for container in listed]
 
-    there = [
-        (endpoint, found) for endpoint, all_found in on_each_engine(meant, containers).items() for found in all_found
+    located = [
+        (endpoint, state) for endpoint, states in on_each_engine(selection, containers).items() for state in states
     ]
-    return sorted(there, key=lambda pair: (not is_node(meant, pair[1]), int(pair[1].labels.get(f"{LABEL}.rank", "0"))))
+    return sorted(
+        located, key=lambda pair: (not is_node(selection, pair[1]), int(pair[1].labels.get(f"{LABEL}.rank", "0")))
+    )
 
 
-def is_node(meant: ClusterSelection, found: ContainerState) -> bool:
+def is_node(selection: ClusterSelection, state: ContainerState) -> bool:
     """Whether a container of the cluster is a node of it, not of its reference."""
-    return found.labels.get(f"{LABEL}.cluster") == meant.name
+    return state.labels.get(f"{LABEL}.cluster") == selection.name
 
 
-def count_unknown_clusters(meant: ClusterSelection) -> Mapping[str, int]:
+def count_unknown_clusters(selection: ClusterSelection) -> Mapping[str, int]:
     """Clusters that pipeline.yaml does not have, with the number of their containers in this machine's engine."""
     filters = {"label": f"{LABEL}=node"}
     try:
@@ -127,4 +129,4 @@ def count_unknown_clusters(meant: ClusterSelection) -> Mapping[str, int]:
         return {}  # where nothing of a cluster runs here, an engine need not be here either
     labels = [container.get("Labels") or {} for container in listed]
     count = Counter(str(each.get(f"{LABEL}.cluster", "")).removesuffix(REFERENCE_SUFFIX) for each in labels)
-    return {name: count[name] for name in sorted(count) if name and name not in meant.known}
+    return {name: count[name] for name in sorted(count) if name and name not in selection.known}

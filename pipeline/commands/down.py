@@ -25,11 +25,11 @@ class DownCommand(GraphCommand):
 
     def execute(self, opt_values: Options, pos_args: list[str]) -> int:  # noqa: ARG002  # it has no options
         """Remove them and say so; returns the exit code."""
-        meant = select_cluster(next(iter(check_word_count(pos_args, self.name, most=1)), None))
+        selection = select_cluster(next(iter(check_word_count(pos_args, self.name, most=1)), None))
 
         def clear(client: "DockerClient") -> list[str]:
-            return [removed for name in meant.names for removed in remove_cluster(client, name)]
+            return [removed for name in selection.names for removed in remove_cluster(client, name)]
 
-        removed = [name for names in on_each_engine(meant, clear).values() for name in names]
-        print(f"{meant.name}: removed {', '.join(removed)}" if removed else f"{meant.name}: nothing runs")
+        removed = [name for names in on_each_engine(selection, clear).values() for name in names]
+        print(f"{selection.name}: removed {', '.join(removed)}" if removed else f"{selection.name}: nothing runs")
         return Exit.OK

@@ -89,9 +89,9 @@ def parse_words(command: Any, in_args: Sequence[str]) -> tuple[Any, list[str]]:
         )
     parser = command.cmdparser
     try:
-        found, words = getopt.gnu_getopt(list(in_args), parser.get_short(), parser.get_long())
-        options, _ = parser.parse([part for pair in found for part in pair if part])
+        pairs, words = getopt.gnu_getopt(list(in_args), parser.get_short(), parser.get_long())
+        options, _ = parser.parse([part for pair in pairs for part in pair if part])
     except (getopt.GetoptError, CmdParseError) as error:
-        said = " ".join(str(error).split())
-        raise ConfigError(f"doit {command.name}: {said}", hint=f"./doitw help {command.name}") from error
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"doit {command.name}: {reason}", hint=f"./doitw help {command.name}") from error
     return options, words

@@ -60,18 +60,18 @@ class GcCommand(GraphCommand):
             raise ConfigError(f"--keep {options['keep']}: the latest result always stays", hint="keep 1 or more")
         if options["yes"] and options["dry"]:
             raise ConfigError("--yes and --dry-run: which?", hint="leave one of them out")
-        found = _find(graph, options["keep"], _busy(graph))
+        garbage = _find(graph, options["keep"], _busy(graph))
         if not options["json"]:
-            print("\n".join(_text(found)))
-        agreed = bool(found.items) and not options["dry"] and (options["yes"] or _asked(options))
-        removed = _remove(graph, options["keep"], found) if agreed else []
+            print("\n".join(_text(garbage)))
+        agreed = bool(garbage.items) and not options["dry"] and (options["yes"] or _asked(options))
+        removed = _remove(graph, options["keep"], garbage) if agreed else []
         if options["json"]:
-            print_json(_json(options["keep"], found, removed))
+            print_json(_json(options["keep"], garbage, removed))
         elif agreed:
             print(f"removed {len(removed)} things, {format_size(sum(item.bytes for item in removed))}")
-        elif found.items and not options["dry"]:
+        elif garbage.items and not options["dry"]:
             print("nothing was removed; --yes removes it")
-        for note in found.notes:
+        for note in garbage.notes:
             sys.stderr.write(f"note: {note}\n")
         return Exit.OK
 
@@ -83,14 +83,14 @@ def _asked(options: Options) -> bool:
 
 
 def _busy(graph: Graph) -> dict[str, Holder]:
-    return {name: found for name in graph.tasks if (found := find_holder(graph, name))}
+    return {name: running for name in graph.tasks if (running := find_holder(graph, name))}
 
 
 def _find(graph: Graph, keep: int, busy: Mapping[str, Holder]) -> Garbage:
     items, kept = find_garbage(graph, keep, busy)
     for folder in scratch.abandoned_folders():
         items += item_at(UNFINISHED, folder)
-    notes = [f"{name} is running, in process {found.pid}" for name, found in busy.items()]
+    notes = [f"{name} is running, in process {running.pid}" for name, running in busy.items()]
     if busy:
         notes.append("while a task is running, artifacts, images and the registry are left alone")
         return Garbage(items=items, notes=notes)
@@ -107,38 +107,38 @@ def _find(graph: Graph, keep: int, busy: Mapping[str, Holder]) -> Garbage:
     return Garbage(items=[*items, *elsewhere], notes=[*notes, *left])
 
 
-def _remove(graph: Graph, keep: int, shown: Garbage) -> list[Item]:
+def _remove(graph: Graph, keep: int, agreed_to: Garbage) -> list[Item]:
     """Remove what was shown, as far as it still can go now that no task can begin. Raises HostError, TandemError."""
     with hold_free_tasks(graph, graph.tasks) as busy:
         now = {(item.kind, item.name): item for item in _find(graph, keep, busy).items}
-        agreed = [now[item.kind, item.name] for item in shown.items if (item.kind, item.name) in now]
+        agreed = [now[item.kind, item.name] for item in agreed_to.items if (item.kind, item.name) in now]
         from pipeline.commands.gc_elsewhere import remove_all
 
         # Records last: without them nobody would know any more whose the images are.
-        return remove_all(agreed[::-1], shown.notes)
+        return remove_all(agreed[::-1], agreed_to.notes)
 
 
-def _text(found: Garbage) -> list[str]:
-    if not found.items:
+def _text(garbage: Garbage) -> list[str]:
+    if not garbage.items:
         return ["nothing to remove"]
-    kinds = dict.fromkeys(item.kind for item in found.items)
+    kinds = dict.fromkeys(item.kind for item in garbage.items)
     rows = []
     for kind in kinds:
-        of_kind = [item for item in found.items if item.kind == kind]
+        of_kind = [item for item in garbage.items if item.kind == kind]
         rows.append((f"{len(of_kind):5}", kind, format_size(sum(item.bytes for item in of_kind))))
         # They are not below artifacts/: what goes must be seen before it is agreed to.
         rows += [("", f"  {item.name}", format_size(item.bytes)) for item in of_kind if kind in OUTSIDE]
     return [
         "to remove:",
         *format_table(rows),
-        f"in all {counted(len(found.items), 'thing')}, {format_size(found.bytes)}",
+        f"in all {counted(len(garbage.items), 'thing')}, {format_size(garbage.bytes)}",
     ]
 
 
-def _json(keep: int, found: Garbage, removed: list[Item]) -> Json:
+def _json(keep: int, garbage: Garbage, removed: list[Item]) -> Json:
     gone = {(item.kind, item.name) for item in removed}
     items: list[Json] = [
         {"kind": item.kind, "name": item.name, "bytes": item.bytes, "removed": (item.kind, item.name) in gone}
-        for item in found.items
+        for item in garbage.items
     ]
-    return {"schema": SCHEMA, "keep": keep, "bytes": found.bytes, "items": items, "notes": list[Json](found.notes)}
+    return {"schema": SCHEMA, "keep": keep, "bytes": garbage.bytes, "items": items, "notes": list[Json](garbage.notes)}

@@ -24,20 +24,20 @@ def find_old_elsewhere(root: Path, kept: KeptReferences) -> tuple[list[Item], li
     """
     if not (root / loader.PIPELINE_FILE).is_file():
         return [], []
-    found = loader.load_config(root)
-    endpoints = {node.endpoint for cluster in found.pipeline.clusters.values() for node in cluster.nodes}
+    config = loader.load_config(root)
+    endpoints = {node.endpoint for cluster in config.pipeline.clusters.values() for node in cluster.nodes}
     items: list[Item] = []
-    there, notes = _look({"local"} | endpoints)
-    used = HASH.findall(json.dumps([containers for _, containers in there.values()]))
+    engines, notes = _look({"local"} | endpoints)
+    used = HASH.findall(json.dumps([containers for _, containers in engines.values()]))
     kept = replace(kept, hashes=kept.hashes | set(used))
-    target = found.pipeline.registry
-    for endpoint, (images, containers) in there.items():
+    target = config.pipeline.registry
+    for endpoint, (images, containers) in engines.items():
         if endpoint != "local":
             items += old_images_among(kept, endpoint, images, containers, f"{target.repository}/")
     if notes:
         return items, [*notes, "the registry is left alone: only those engines know what they use of it"]
     try:
-        items += find_old_manifests(kept, target.address, [f"{target.repository}/{name}" for name in found.images])
+        items += find_old_manifests(kept, target.address, [f"{target.repository}/{name}" for name in config.images])
         if target.records == "push":
             items += find_old_shared_records(kept, target.address, f"{target.repository}/records")
     except TandemError as error:
@@ -69,12 +69,12 @@ def remove_all(items: Iterable[Item], notes: list[str]) -> list[Item]:
 
 def _look(endpoints: set[str]) -> tuple[dict[str, tuple[Any, Any]], list[str]]:
     """Images and containers of each engine, and a note on each that does not answer."""
-    there: dict[str, tuple[Any, Any]] = {}
+    engines: dict[str, tuple[Any, Any]] = {}
     notes: list[str] = []
     for endpoint in sorted(endpoints):
         try:
             with engine.session(endpoint, within=ENGINE_TIMEOUT_S) as client:
-                there[endpoint] = engine.list_images(client), client.api.containers(all=True)
+                engines[endpoint] = engine.list_images(client), client.api.containers(all=True)
         except TandemError as error:
             notes.append(f"{endpoint} is left alone: {error}")
-    return there, notes
+    return engines, notes

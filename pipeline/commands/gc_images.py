@@ -31,10 +31,10 @@ def old_images_among(
         ours = [name for name in names if name.startswith(PREFIX) or f"/{PREFIX}" in name or f"/{prefix}" in name]
         # An engine that names images by their configuration knows the manifest's digest only from the pull.
         if ours and image["Id"] not in used and kept.lets_go(" ".join([image["Id"], *ours])):
-            said = ", ".join(name for name in ours if "@" not in name) or ours[0]
+            shown_name = ", ".join(name for name in ours if "@" not in name) or ours[0]
             # With all its names, or the engine keeps what was pulled by digest.
             remove = partial(_remove, endpoint, image["Id"], None if ours == names else ours)
-            kind, name = (IMAGES, said) if endpoint == "local" else (NODES, f"{endpoint}: {said}")
+            kind, name = (IMAGES, shown_name) if endpoint == "local" else (NODES, f"{endpoint}: {shown_name}")
             yield Item(kind=kind, name=name, bytes=image["Size"], remove=remove)
 
 
@@ -51,5 +51,5 @@ def _remove(endpoint: str, digest: str, names: list[str] | None) -> None:
             except ImageNotFound:
                 continue
             except APIError as error:
-                said = error.explanation or error
-                raise TandemError(f"the engine at {endpoint} does not remove {name}: {said}") from error
+                explanation = error.explanation or error
+                raise TandemError(f"the engine at {endpoint} does not remove {name}: {explanation}") from error

@@ -16,7 +16,7 @@ def find_old_manifests(kept: KeptReferences, address: str, repositories: Sequenc
     Their bytes are an estimate: config and layers that no other manifest of the repository uses, as far as its tags
     and the kept records name them. Raises Unreachable if no registry answers, TandemError for a wrong answer.
     """
-    going = _digests(found for found in kept.ours if kept.lets_go(found))
+    going = _digests(digest for digest in kept.ours if kept.lets_go(digest))
     for repository in repositories:
         old = api.existing_references(address, repository, going)
         if not old:
@@ -25,13 +25,13 @@ def find_old_manifests(kept: KeptReferences, address: str, repositories: Sequenc
         others = {*api.list_tags(address, repository), *mentioned}
         staying: set[str] = set()
         for reference in others:
-            found = api.get_manifest(address, repository, reference)
-            if found and found.digest not in old:
-                staying.update(_blobs(found.value))
+            manifest = api.get_manifest(address, repository, reference)
+            if manifest and manifest.digest not in old:
+                staying.update(_blobs(manifest.value))
         counted = set(staying)
         for digest in old:
-            found = api.get_manifest(address, repository, digest)
-            blobs = _blobs(found.value) if found else {}
+            manifest = api.get_manifest(address, repository, digest)
+            blobs = _blobs(manifest.value) if manifest else {}
             freed = sum(size for blob, size in blobs.items() if blob not in counted)
             counted.update(blobs)
             remove = partial(api.delete_manifest, address, repository, digest)
@@ -42,10 +42,10 @@ def find_old_shared_records(kept: KeptReferences, address: str, repository: str)
     """Records that were shared in this repository, and go here. Raises as old_manifests()."""
     tags = [records.record_tag(task, fingerprint) for task, fingerprint in sorted(kept.going)]
     for tag in api.existing_references(address, repository, tags):
-        found = api.get_manifest(address, repository, tag)
-        if found:
-            remove = partial(api.delete_manifest, address, repository, found.digest)
-            size = sum(_blobs(found.value).values())
+        manifest = api.get_manifest(address, repository, tag)
+        if manifest:
+            remove = partial(api.delete_manifest, address, repository, manifest.digest)
+            size = sum(_blobs(manifest.value).values())
             yield Item(kind=MANIFESTS, name=f"{address}/{repository}:{tag}", bytes=size, remove=remove)
 
 
@@ -55,15 +55,15 @@ def collect_registry_garbage(address: str) -> None:
     Not `--delete-untagged`: what is pulled by digest has lost its tag to a newer one.
     """
     name = local.container_name(address)
-    found = engine.find_container("local", name)
-    if not transport.is_loopback(address) or not found or not found["State"]["Running"]:
+    container = engine.find_container("local", name)
+    if not transport.is_loopback(address) or not container or not container["State"]["Running"]:
         return
-    if (found["Config"]["Labels"] or {}).get(engine.LABEL) != "registry":
+    if (container["Config"]["Labels"] or {}).get(engine.LABEL) != "registry":
         return
     with engine.session("local") as client:
-        code, said = client.containers.get(name).exec_run(list(local.COLLECT_COMMAND))
+        code, output = client.containers.get(name).exec_run(list(local.COLLECT_COMMAND))
     if code:
-        raise TandemError(f"{name} frees no space: {str(said)[-500:]}")
+        raise TandemError(f"{name} frees no space: {str(output)[-500:]}")
 
 
 def _digests(hashes: Iterable[str]) -> list[str]:

@@ -31,18 +31,18 @@ class ShowGraphCommand(GraphCommand):
 
     def answer(self, graph: Graph, options: Options, words: list[str]) -> int:
         """Print the tree, or write the page."""
-        found = survey_tasks(graph, select_tasks(graph, words))
+        statuses = survey_tasks(graph, select_tasks(graph, words))
         if options["html"]:
             from pipeline.commands.graph_html import render_page
 
             file = _where(options["html"])
-            write_whole(file, render_page(found, title=graph.root.resolve().name), sync=False)
+            write_whole(file, render_page(statuses, title=graph.root.resolve().name), sync=False)
         if options["json"]:
-            print_json({"schema": SCHEMA, "tasks": [_json(seen) for seen in found.values()]})
+            print_json({"schema": SCHEMA, "tasks": [_json(status) for status in statuses.values()]})
         elif options["html"]:
             print(f"written: {options['html']}")
         else:
-            text = "\n".join(format_tree(graph, list(found), lambda name: _label(found[name])))
+            text = "\n".join(format_tree(graph, list(statuses), lambda name: _label(statuses[name])))
             print(text if _draws_boxes() else ascii_only(text))
         return Exit.OK
 
@@ -71,19 +71,19 @@ def _where(named: str) -> Path:
     return file
 
 
-def _label(seen: TaskStatus) -> str:
-    took = f"  {format_duration(seen.seconds)}" if seen.seconds is not None else ""
-    return f"{seen.task.name}  {state_text(seen.state, colour=wants_colour())}{took}"
+def _label(status: TaskStatus) -> str:
+    took = f"  {format_duration(status.seconds)}" if status.seconds is not None else ""
+    return f"{status.task.name}  {state_text(status.state, colour=wants_colour())}{took}"
 
 
-def _json(seen: TaskStatus) -> Json:
+def _json(status: TaskStatus) -> Json:
     return {
-        "task": seen.task.name,
-        "doc": seen.task.doc,
-        "needs": list[Json](seen.task.needs),
-        "after": list[Json](seen.task.after),
-        "state": str(seen.decision.state),
-        "running": running_json(seen.running),
-        "digest": seen.digest,
-        "seconds": seen.seconds,
+        "task": status.task.name,
+        "doc": status.task.doc,
+        "needs": list[Json](status.task.needs),
+        "after": list[Json](status.task.after),
+        "state": str(status.decision.state),
+        "running": running_json(status.running),
+        "digest": status.digest,
+        "seconds": status.seconds,
     }

@@ -74,18 +74,20 @@ document.addEventListener("keydown", event => { if (event.key === "Escape") show
 """
 
 
-def render_page(found: Mapping[str, TaskStatus], *, title: str) -> str:
+def render_page(statuses: Mapping[str, TaskStatus], *, title: str) -> str:
     """The whole file. Pointing at a task shows what it waits for and what waits for it; a click keeps it."""
-    places = place_boxes({name: _waits(seen, found) for name, seen in found.items()})
+    places = place_boxes({name: _waits(status, statuses) for name, status in statuses.items()})
     width = max((x for x, _ in places.values()), default=0) + WIDTH + EDGE
     height = max((y for _, y in places.values()), default=0) + HEIGHT + EDGE
-    edges = "\n".join(_edge(places, up, name, found[name]) for name in found for up in _waits(found[name], found))
-    boxes = "\n".join(_box(seen, places[name]) for name, seen in found.items())
+    edges = "\n".join(
+        _edge(places, up, name, statuses[name]) for name in statuses for up in _waits(statuses[name], statuses)
+    )
+    boxes = "\n".join(_box(status, places[name]) for name, status in statuses.items())
     keys = "".join(
         f'<span class="key" style="--c: var(--{state})">{words}</span>' for state, (words, _) in STATES.items()
     )
     # In a script element only "<" could end it.
-    texts = json.dumps({name: _details(seen) for name, seen in found.items()}).replace("<", "\\u003c")
+    texts = json.dumps({name: _details(status) for name, status in statuses.items()}).replace("<", "\\u003c")
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head><meta charset="utf-8"><title>{escape(title)}: tasks</title><style>{STYLE}</style></head>
@@ -136,38 +138,38 @@ def _middle(rows: list[float]) -> float:
     return sum(rows) / len(rows) if rows else 0.0
 
 
-def _waits(seen: TaskStatus, found: Mapping[str, TaskStatus]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(up for up in (*seen.task.needs, *seen.task.after) if up in found))
+def _waits(status: TaskStatus, statuses: Mapping[str, TaskStatus]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(up for up in (*status.task.needs, *status.task.after) if up in statuses))
 
 
-def _edge(places: Mapping[str, Place], up: str, name: str, seen: TaskStatus) -> str:
+def _edge(places: Mapping[str, Place], up: str, name: str, status: TaskStatus) -> str:
     (x1, y1), (x2, y2) = places[up], places[name]
     x1, y1, y2 = x1 + WIDTH, y1 + HEIGHT // 2, y2 + HEIGHT // 2
     bend = max(GAP_X, x2 - x1) // 2
-    kind = "edge" if up in seen.task.needs else "edge after"
+    kind = "edge" if up in status.task.needs else "edge after"
     path = f"M{x1} {y1}C{x1 + bend} {y1} {x2 - bend} {y2} {x2} {y2}"
     return f'<path class="{kind}" data-from="{escape(up)}" data-to="{escape(name)}" d="{path}"/>'
 
 
-def _box(seen: TaskStatus, place: Place) -> str:
+def _box(status: TaskStatus, place: Place) -> str:
     x, y = place
-    name = escape(seen.task.name)
-    words = STATES[seen.state][0] + (f" · {format_duration(seen.seconds)}" if seen.seconds is not None else "")
+    name = escape(status.task.name)
+    words = STATES[status.state][0] + (f" · {format_duration(status.seconds)}" if status.seconds is not None else "")
     return (
-        f'<g class="task" tabindex="0" data-task="{name}" style="--c: var(--{seen.state})" '
-        f'transform="translate({x} {y})"><title>{escape(seen.task.doc)}</title>'
+        f'<g class="task" tabindex="0" data-task="{name}" style="--c: var(--{status.state})" '
+        f'transform="translate({x} {y})"><title>{escape(status.task.doc)}</title>'
         f'<rect width="{WIDTH}" height="{HEIGHT}" rx="7"/><rect class="bar" width="5" height="{HEIGHT}" rx="2"/>'
         f'<text x="15" y="19">{name}</text><text class="small" x="15" y="36">{escape(words)}</text></g>'
     )
 
 
-def _details(seen: TaskStatus) -> str:
-    lines = [f"{seen.task.name}: {seen.task.doc}", f"{STATES[seen.state][0]}"]
-    if seen.running:
-        lines[-1] += f", in process {seen.running.pid}, since {iso_time(seen.running.since)}"
-    if seen.digest:
-        lines.append(f"result {seen.digest}, {iso_time(seen.finished)}, took {format_duration(seen.seconds)}")
-    for reason in seen.decision.reasons:
+def _details(status: TaskStatus) -> str:
+    lines = [f"{status.task.name}: {status.task.doc}", f"{STATES[status.state][0]}"]
+    if status.running:
+        lines[-1] += f", in process {status.running.pid}, since {iso_time(status.running.since)}"
+    if status.digest:
+        lines.append(f"result {status.digest}, {iso_time(status.finished)}, took {format_duration(status.seconds)}")
+    for reason in status.decision.reasons:
         old = "not there" if reason.old is None else shorten_hashes(reason.old)
         lines.append(f"{reason.input}: {old} → {'gone' if reason.new is None else shorten_hashes(reason.new)}")
     return "\n".join(lines)

@@ -58,24 +58,24 @@ class LabCommand(GraphCommand):
 
 
 def _up(options: Options) -> int:
-    here, shown, said = checkout_root(), TerminalLog(), str(options["machines"])
-    if said and not (said.isascii() and said.isdigit() and 1 <= int(said) <= lab.MAX_MACHINES):
+    root, log, count = checkout_root(), TerminalLog(), str(options["machines"])
+    if count and not (count.isascii() and count.isdigit() and 1 <= int(count) <= lab.MAX_MACHINES):
         raise ConfigError(
-            f"--machines {said}: a lab has 1 to {lab.MAX_MACHINES} machines", hint="./doitw lab down takes it away"
+            f"--machines {count}: a lab has 1 to {lab.MAX_MACHINES} machines", hint="./doitw lab down takes it away"
         )
     try:
-        lab.up(here, shown, store=options["store"], count=int(said or 0))
+        lab.up(root, log, store=options["store"], count=int(count or 0))
     finally:
-        shown.close()
-    looks = lab.machine_statuses(here)
+        log.close()
+    looks = lab.machine_statuses(root)
     print("\n".join([*_table(looks), "", *_hints(), "", "what is not as on real machines:"]))
-    print("\n".join(f"  {said}" for said in lab.SUBSTITUTIONS))
+    print("\n".join(f"  {substitution}" for substitution in lab.SUBSTITUTIONS))
     return Exit.OK
 
 
 def _down() -> int:
     removed = lab.down(checkout_root())
-    print("\n".join(f"removed {said}" for said in removed) if removed else "no lab is up")
+    print("\n".join(f"removed {name}" for name in removed) if removed else "no lab is up")
     return Exit.OK
 
 

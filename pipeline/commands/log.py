@@ -61,23 +61,23 @@ class LogCommand(GraphCommand):
         return Exit.OK
 
     def _replay(self, graph: Graph, logs: dict[str, list[Path]], *, follow: bool) -> None:
-        for name, found in logs.items():
+        for name, files in logs.items():
             if len(logs) > 1:
-                print(f"== {name}: {found[0]}")
-            for chunk in _grow(graph, name, found[0]) if follow else _read(found[0]):
+                print(f"== {name}: {files[0]}")
+            for chunk in _grow(graph, name, files[0]) if follow else _read(files[0]):
                 _write(chunk)
 
 
 def _logs(graph: Graph, task: str) -> list[Path]:
     folder = graph.artifacts / "logs" / folder_name(task)
     # Their names are times; one that is newer than the latest is of a run that waited for another.
-    found = sorted(folder.glob("*.log"), reverse=True)
+    files = sorted(folder.glob("*.log"), reverse=True)
     with suppress(OSError):
         latest = (folder / LATEST).readlink().name
-        found.sort(key=lambda log: log.name != latest)
-    if not found:
+        files.sort(key=lambda log: log.name != latest)
+    if not files:
         raise TandemError(f"{task} has no log: it has not run here", hint=f"./doitw why {task}")
-    return found
+    return files
 
 
 def _read(log: Path) -> Iterator[bytes]:
@@ -120,14 +120,14 @@ def _row(task: str, log: Path) -> tuple[str, ...]:
 
 def _json(task: str, log: Path, *, whole: bool) -> Json:
     status = log.stat()
-    found: dict[str, Json] = {
+    fields: dict[str, Json] = {
         "task": task, "log": str(log), "ended": iso_time(status.st_mtime), "bytes": status.st_size
     }  # fmt: skip
     if whole:
-        found["lines"] = list[Json](log.read_text("utf-8", "backslashreplace").splitlines())
-    return found
+        fields["lines"] = list[Json](log.read_text("utf-8", "backslashreplace").splitlines())
+    return fields
 
 
 def _jsons(logs: dict[str, list[Path]], *, whole: bool) -> Json:
     """Every log of each task, or the whole newest one of each."""
-    return [_json(task, log, whole=whole) for task, found in logs.items() for log in (found[:1] if whole else found)]
+    return [_json(task, log, whole=whole) for task, files in logs.items() for log in (files[:1] if whole else files)]

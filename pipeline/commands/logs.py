@@ -38,27 +38,27 @@ class LogsCommand(GraphCommand):
 
     def execute(self, opt_values: Options, pos_args: list[str]) -> int:
         """Print the logs; returns the exit code."""
-        meant = select_cluster(opt_values["cluster"] or None)
+        selection = select_cluster(opt_values["cluster"] or None)
         wanted = check_word_count(pos_args, self.name, most=1)
-        there = find_containers(meant)
-        known = {node.name for node in meant.nodes} | {found.node for _, found in there}
+        places = find_containers(selection)
+        known = {node.name for node in selection.nodes} | {state.node for _, state in places}
         for node in wanted:
             if node not in known:
-                raise ConfigError(f"cluster {meant.name} has no node {node!r}", hint=suggestion(node, known))
-        there = [(endpoint, found) for endpoint, found in there if found.node in (wanted or known)]
-        if not there:
-            said = f"node {wanted[0]} does not run" if wanted else "nothing runs"
-            print(f"{meant.name}: {said}", file=sys.stderr)
+                raise ConfigError(f"cluster {selection.name} has no node {node!r}", hint=suggestion(node, known))
+        places = [(endpoint, state) for endpoint, state in places if state.node in (wanted or known)]
+        if not places:
+            problem = f"node {wanted[0]} does not run" if wanted else "nothing runs"
+            print(f"{selection.name}: {problem}", file=sys.stderr)
             return Exit.FAILED
         if opt_values["follow"]:
-            _follow(there)
+            _follow(places)
         else:
-            for place in there:
+            for place in places:
                 _show(place, threading.Lock(), follow=False)
         return Exit.OK
 
 
-def _follow(there: Sequence[Place]) -> None:
+def _follow(places: Sequence[Place]) -> None:
     """Show all until all have ended; what fails in one of them, or that nobody reads any more, ends it."""
     writing = threading.Lock()
     ended: SimpleQueue[Exception | None] = SimpleQueue()
@@ -72,9 +72,9 @@ def _follow(there: Sequence[Place]) -> None:
             ended.put(None)
 
     try:
-        for place in there:
+        for place in places:
             threading.Thread(target=show, args=(place,), daemon=True).start()
-        for _ in there:
+        for _ in places:
             if (error := ended.get()) is not None:
                 raise error
     finally:
@@ -83,14 +83,14 @@ def _follow(there: Sequence[Place]) -> None:
 
 
 def _show(place: Place, writing: threading.Lock, *, follow: bool) -> None:
-    endpoint, found = place
+    endpoint, state = place
     with engine.session(endpoint) as client:
         rest = b""
-        for chunk in read_output(client, found.container, follow=follow):
+        for chunk in read_output(client, state.container, follow=follow):
             *whole, rest = (rest + chunk).split(b"\n")
-            _print(found.node, whole, writing)
+            _print(state.node, whole, writing)
         if rest:
-            _print(found.node, [rest], writing)
+            _print(state.node, [rest], writing)
         if follow:
             client.ping()  # to the SDK, an engine that went away is the end of the log
 

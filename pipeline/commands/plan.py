@@ -30,48 +30,54 @@ class PlanCommand(GraphCommand):
 
     def answer(self, graph: Graph, options: Options, words: list[str]) -> int:
         """Print one line a task, and the sum."""
-        found = list(survey_tasks(graph, select_tasks(graph, words)).values())
-        certain, possible = _sum(found, State.RUN), _sum(found, State.DEPENDS)
+        statuses = list(survey_tasks(graph, select_tasks(graph, words)).values())
+        certain, possible = _sum(statuses, State.RUN), _sum(statuses, State.DEPENDS)
         if options["json"]:
-            tasks: Json = [_json(seen) for seen in found]
+            tasks: Json = [_json(status) for status in statuses]
             print_json({"schema": SCHEMA, "tasks": tasks, "seconds": certain, "more_seconds_at_most": possible})
             return Exit.OK
-        print("\n".join(format_table([_row(i, seen) for i, seen in enumerate(found, 1)])))
-        print(_total(found, certain, possible))
+        print("\n".join(format_table([_row(i, status) for i, status in enumerate(statuses, 1)])))
+        print(_total(statuses, certain, possible))
         return Exit.OK
 
 
-def _row(i: int, seen: TaskStatus) -> tuple[str, ...]:
-    doing = seen.decision.state not in NOTHING
-    word = _word(seen)
+def _row(i: int, status: TaskStatus) -> tuple[str, ...]:
+    doing = status.decision.state not in NOTHING
+    word = _word(status)
     if wants_colour():
-        word = f"\x1b[{STATES[seen.state][1]}m{word}\x1b[0m"
-    usual = _usual(seen)
-    return f"{i:2}", seen.task.name, word, f"usually {format_duration(usual)}" if doing and usual else "", _why(seen)
+        word = f"\x1b[{STATES[status.state][1]}m{word}\x1b[0m"
+    usual = _usual(status)
+    return (
+        f"{i:2}",
+        status.task.name,
+        word,
+        f"usually {format_duration(usual)}" if doing and usual else "",
+        _why(status),
+    )
 
 
-def _usual(seen: TaskStatus) -> float | None:
+def _usual(status: TaskStatus) -> float | None:
     """What was measured are runs: an earlier result is there again sooner."""
-    return None if seen.decision.state is State.RESTORE else seen.usual
+    return None if status.decision.state is State.RESTORE else status.usual
 
 
-def _word(seen: TaskStatus) -> str:
-    if seen.running:
-        return f"running in process {seen.running.pid}"
-    state = seen.decision.state
-    return f"depends on {', '.join(_on(seen))}" if state is State.DEPENDS else WORDS[state]
+def _word(status: TaskStatus) -> str:
+    if status.running:
+        return f"running in process {status.running.pid}"
+    state = status.decision.state
+    return f"depends on {', '.join(_on(status))}" if state is State.DEPENDS else WORDS[state]
 
 
-def _on(seen: TaskStatus) -> list[str]:
+def _on(status: TaskStatus) -> list[str]:
     """The upstream tasks whose results decide, and are not known yet."""
-    return [r.input.removeprefix("upstream:") for r in seen.decision.reasons if r.new == UNKNOWN]
+    return [r.input.removeprefix("upstream:") for r in status.decision.reasons if r.new == UNKNOWN]
 
 
-def _why(seen: TaskStatus) -> str:
+def _why(status: TaskStatus) -> str:
     """The first reason that is its own, in short."""
-    if seen.decision.state in (State.SKIP, State.DEPENDS):
+    if status.decision.state in (State.SKIP, State.DEPENDS):
         return ""
-    own = [reason for reason in seen.decision.reasons if reason.new != UNKNOWN]
+    own = [reason for reason in status.decision.reasons if reason.new != UNKNOWN]
     if not own:
         return ""
     said = own[0].input.partition(":")[0] in ("record", "world")
@@ -80,15 +86,15 @@ def _why(seen: TaskStatus) -> str:
     )
 
 
-def _sum(found: Iterable[TaskStatus], state: State) -> float:
-    return round(sum(seen.usual or 0.0 for seen in found if seen.decision.state is state), 3)
+def _sum(statuses: Iterable[TaskStatus], state: State) -> float:
+    return round(sum(status.usual or 0.0 for status in statuses if status.decision.state is state), 3)
 
 
-def _total(found: list[TaskStatus], certain: float, possible: float) -> str:
-    counts = {state: sum(seen.decision.state is state for seen in found) for state in State}
-    if sum(counts[state] for state in NOTHING) == len(found):
+def _total(statuses: list[TaskStatus], certain: float, possible: float) -> str:
+    counts = {state: sum(status.decision.state is state for status in statuses) for state in State}
+    if sum(counts[state] for state in NOTHING) == len(statuses):
         return "nothing to do"
-    never = sum(seen.decision.state in (State.RUN, State.DEPENDS) and seen.usual is None for seen in found)
+    never = sum(status.decision.state in (State.RUN, State.DEPENDS) and status.usual is None for status in statuses)
     said = {
         f"{counts[State.RUN]} to run"
         + (f", usually {format_duration(certain)} one after the other" if certain else ""): True,
@@ -103,12 +109,12 @@ def _total(found: list[TaskStatus], certain: float, possible: float) -> str:
     return "; ".join(text for text, wanted in said.items() if wanted)
 
 
-def _json(seen: TaskStatus) -> Json:
+def _json(status: TaskStatus) -> Json:
     return {
-        "task": seen.task.name,
-        "action": str(seen.decision.state),
-        "on": list[Json](_on(seen)) if seen.decision.state is State.DEPENDS else [],
-        "running": running_json(seen.running),
-        "reasons": reasons_json(seen.decision.reasons),
-        "usual_seconds": _usual(seen),
+        "task": status.task.name,
+        "action": str(status.decision.state),
+        "on": list[Json](_on(status)) if status.decision.state is State.DEPENDS else [],
+        "running": running_json(status.running),
+        "reasons": reasons_json(status.decision.reasons),
+        "usual_seconds": _usual(status),
     }

@@ -38,27 +38,29 @@ class PsCommand(GraphCommand):
     def execute(self, opt_values: Options, pos_args: list[str]) -> int:
         """Print one row a node; returns the exit code."""
         words = check_word_count(pos_args, self.name, most=1)
-        meant = select_cluster(next(iter(words), None))
-        rows = _rows(meant)
+        selection = select_cluster(next(iter(words), None))
+        rows = _rows(selection)
         if opt_values["json"]:
-            print_json(as_json(meant.name, rows))
+            print_json(as_json(selection.name, rows))
         else:
-            print(_table(meant.name, rows))
-        for name, count in ({} if words else count_unknown_clusters(meant)).items():
-            said = f"note: pipeline.yaml has no cluster {name}, of which {count} containers are here; unless another "
-            print(f"{said}checkout needs them: ./doitw down {name}", file=sys.stderr)
+            print(_table(selection.name, rows))
+        for name, count in ({} if words else count_unknown_clusters(selection)).items():
+            note = f"note: pipeline.yaml has no cluster {name}, of which {count} containers are here; unless another "
+            print(f"{note}checkout needs them: ./doitw down {name}", file=sys.stderr)
         # What else has its name, as a reference that was killed, is no node of it.
         return (
-            Exit.OK if all(entry["state"] == "running" for entry in rows[: len(meant.nodes) or None]) else Exit.FAILED
+            Exit.OK
+            if all(entry["state"] == "running" for entry in rows[: len(selection.nodes) or None])
+            else Exit.FAILED
         )
 
 
-def _rows(meant: ClusterSelection) -> list[Row]:
-    there = find_containers(meant)
-    nodes = {found.node: row(endpoint, found) for endpoint, found in there if is_node(meant, found)}
-    rows = [nodes.get(node.name, absent(node.name, node.endpoint)) for node in meant.nodes]
+def _rows(selection: ClusterSelection) -> list[Row]:
+    located = find_containers(selection)
+    nodes = {state.node: row(endpoint, state) for endpoint, state in located if is_node(selection, state)}
+    rows = [nodes.get(node.name, absent(node.name, node.endpoint)) for node in selection.nodes]
     shown = {(entry["endpoint"], entry["container"]) for entry in rows}
-    return rows + [row(endpoint, found) for endpoint, found in there if (endpoint, found.container) not in shown]
+    return rows + [row(endpoint, state) for endpoint, state in located if (endpoint, state.container) not in shown]
 
 
 def as_json(name: str, rows: list[Row]) -> Json:
@@ -66,16 +68,16 @@ def as_json(name: str, rows: list[Row]) -> Json:
     return {"schema": SCHEMA, "cluster": name, "nodes": list[Json](rows)}
 
 
-def row(endpoint: str, found: ContainerState) -> Row:
+def row(endpoint: str, state: ContainerState) -> Row:
     """One node as the command shows it."""
     return {
-        "node": found.node,
+        "node": state.node,
         "endpoint": endpoint,
-        "container": found.container,
-        "state": found.status,
-        "rank": found.labels.get(f"{LABEL}.rank", ""),
-        "digest": found.labels.get(f"{LABEL}.digest", ""),
-        "health": _health(found.published),
+        "container": state.container,
+        "state": state.status,
+        "rank": state.labels.get(f"{LABEL}.rank", ""),
+        "digest": state.labels.get(f"{LABEL}.digest", ""),
+        "health": _health(state.published),
     }
 
 
@@ -95,5 +97,5 @@ def _health(port: int | None) -> str:
 
 
 def _table(name: str, rows: list[Row]) -> str:
-    shown = [[entry[column][:19] if column == "digest" else entry[column] for column in COLUMNS] for entry in rows]
-    return "\n".join([f"cluster {name}", *format_table([COLUMNS, *shown])])
+    cells = [[entry[column][:19] if column == "digest" else entry[column] for column in COLUMNS] for entry in rows]
+    return "\n".join([f"cluster {name}", *format_table([COLUMNS, *cells])])

@@ -98,39 +98,38 @@ class RunCommand(cmd_run.Run):  # type: ignore[misc]  # doit has no annotations
         # A bare kind means its default, not every sub-task.
         asked = select_tasks(graph, self.sel_tasks or (), commands=self.loader.cmd_names)
         control = self._control(asked, single=single)
-        shown = make_screen(verbosity=verbosity)
+        screen = make_screen(verbosity=verbosity)
         try:
-            runner = Runner(graph, shown, asked=asked, always=always, side_by_side=num_process)
-            schedule = Schedule(runner, shown, side_by_side=num_process, go_on=continue_)
+            runner = Runner(graph, screen, asked=asked, always=always, side_by_side=num_process)
+            schedule = Schedule(runner, screen, side_by_side=num_process, go_on=continue_)
             schedule.run(control.task_dispatcher())
         finally:
-            shown.close()
+            screen.close()
         outcomes = list(schedule.outcomes.values())
         code = exit_code(outcomes, interrupted=schedule.interrupted)
-        self._finish(graph, outcomes, shown, code, started, time.monotonic() - start)
+        self._finish(graph, outcomes, screen, code, started, time.monotonic() - start)
         return code
 
     def _control(self, asked: list[str], *, single: bool) -> Any:
         control = TaskControl(self.task_list)
         control.process(asked or None)
         if single:
-            named = [control.tasks[name] for name in control.selected_tasks]
-            ones = [
-                one
-                for task in named
-                for one in ([control.tasks[n] for n in task.task_dep] if task.has_subtask else [task])
-            ]
-            above = {one.name: _above(control.tasks, one.name) for one in ones}
-            for one in ones:
+            selected = [control.tasks[name] for name in control.selected_tasks]
+            groups = (
+                [control.tasks[sub] for sub in task.task_dep] if task.has_subtask else [task] for task in selected
+            )
+            tasks = [task for group in groups for task in group]
+            above = {task.name: _above(control.tasks, task.name) for task in tasks}
+            for task in tasks:
                 # Those that are named keep their order.
-                one.task_dep = [name for name in above if name in above[one.name]]
+                task.task_dep = [name for name in above if name in above[task.name]]
         return control
 
     def _finish(
-        self, graph: Graph, outcomes: list[Outcome], shown: Screen, code: Exit, started: float, seconds: float
+        self, graph: Graph, outcomes: list[Outcome], screen: Screen, code: Exit, started: float, seconds: float
     ) -> None:
         for note in graph.records.notes:
-            shown.note(f"note: {note}")
+            screen.note(f"note: {note}")
         graph.cache.save()
         try:
             report = graph.artifacts / "report.json"
@@ -138,8 +137,8 @@ class RunCommand(cmd_run.Run):  # type: ignore[misc]  # doit has no annotations
             write_report(report, outcomes, code=code, started=started, seconds=seconds, command=command)
         except HostError as error:
             # The tasks ended as they did; that the report is missing must be said, not change it.
-            shown.note(f"note: no report: {error}")
-        shown.note(_sum(outcomes, code, seconds))
+            screen.note(f"note: no report: {error}")
+        screen.note(_sum(outcomes, code, seconds))
 
 
 def _check_environment() -> None:
@@ -164,12 +163,12 @@ def _sum(outcomes: list[Outcome], code: Exit, seconds: float) -> str:
 
 
 def _above(tasks: Mapping[str, Any], name: str) -> set[str]:
-    """All that a task waits for, directly or not."""
-    found: set[str] = set()
+    """Returns all that a task waits for, directly or not."""
+    above: set[str] = set()
     waiting = list(tasks[name].task_dep)
     while waiting:
-        one = waiting.pop()
-        if one not in found:
-            found.add(one)
-            waiting.extend(tasks[one].task_dep)
-    return found
+        upstream = waiting.pop()
+        if upstream not in above:
+            above.add(upstream)
+            waiting.extend(tasks[upstream].task_dep)
+    return above

@@ -29,11 +29,13 @@ class SchemasCommand(GraphCommand):
 
         refuse_words(pos_args, "schemas")
         texts = {ROOT / "schemas" / name: text for name, text in json_schemas().items()}
-        old = [path for path, text in texts.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
-        names = ", ".join(f"schemas/{path.name}" for path in old)
-        if old and opt_values["check"]:
+        outdated = [
+            path for path, text in texts.items() if not path.exists() or path.read_text(encoding="utf-8") != text
+        ]
+        names = ", ".join(f"schemas/{path.name}" for path in outdated)
+        if outdated and opt_values["check"]:
             raise TandemError(f"not current: {names}", hint="run ./doitw schemas, and commit what it writes")
-        for path in old:
+        for path in outdated:
             write_whole(path, texts[path])
-        print(f"written: {names}" if old else "the schemas are current")
+        print(f"written: {names}" if outdated else "the schemas are current")
         return Exit.OK

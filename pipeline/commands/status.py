@@ -23,34 +23,34 @@ class StatusCommand(GraphCommand):
     def answer(self, graph: Graph, options: Options, words: list[str]) -> int:
         """Print the table of these tasks, or of all."""
         names = select_tasks(graph, words)
-        found = [seen for name, seen in survey_tasks(graph, names).items() if name in names or not names]
+        statuses = [status for name, status in survey_tasks(graph, names).items() if name in names or not names]
         if options["json"]:
-            print_json({"schema": SCHEMA, "tasks": [_json(seen) for seen in found]})
+            print_json({"schema": SCHEMA, "tasks": [_json(status) for status in statuses]})
         else:
             now = time.time()
-            rows = [("TASK", "STATE", "DIGEST", "AGE", "TOOK"), *(_row(seen, now) for seen in found)]
+            rows = [("TASK", "STATE", "DIGEST", "AGE", "TOOK"), *(_row(status, now) for status in statuses)]
             print("\n".join(format_table(rows)))
         return Exit.OK
 
 
-def _row(seen: TaskStatus, now: float) -> tuple[str, ...]:
-    note = f"process {seen.running.pid}" if seen.running else ""
+def _row(status: TaskStatus, now: float) -> tuple[str, ...]:
+    note = f"process {status.running.pid}" if status.running else ""
     return (
-        seen.task.name,
-        state_text(seen.state, colour=wants_colour(), note=note),
-        seen.digest[:12] if seen.digest else "-",
-        format_age(None if seen.finished is None else now - seen.finished),
-        format_duration(seen.seconds),
+        status.task.name,
+        state_text(status.state, colour=wants_colour(), note=note),
+        status.digest[:12] if status.digest else "-",
+        format_age(None if status.finished is None else now - status.finished),
+        format_duration(status.seconds),
     )
 
 
-def _json(seen: TaskStatus) -> Json:
+def _json(status: TaskStatus) -> Json:
     return {
-        "task": seen.task.name,
-        "state": str(seen.decision.state),
-        "running": running_json(seen.running),
-        "digest": seen.digest,
-        "finished": iso_time(seen.finished),
-        "seconds": seen.seconds,
-        "outputs": seen.newest.outputs if seen.newest else None,
+        "task": status.task.name,
+        "state": str(status.decision.state),
+        "running": running_json(status.running),
+        "digest": status.digest,
+        "finished": iso_time(status.finished),
+        "seconds": status.seconds,
+        "outputs": status.newest.outputs if status.newest else None,
     }

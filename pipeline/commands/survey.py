@@ -65,9 +65,9 @@ def _seen(graph: Graph, decision: Decision) -> TaskStatus:
 
 def _median(numbers: list[float]) -> float | None:
     # The module statistics takes longer to import than a look takes.
-    found = sorted(numbers)
-    middle = len(found) // 2
-    return (found[middle] + found[-middle - 1]) / 2 if found else None
+    ordered = sorted(numbers)
+    middle = len(ordered) // 2
+    return (ordered[middle] + ordered[-middle - 1]) / 2 if ordered else None
 
 
 def _written(graph: Graph, record: Record | None) -> float | None:
@@ -78,18 +78,18 @@ def _written(graph: Graph, record: Record | None) -> float | None:
         return None
 
 
-def claim_states(seen: TaskStatus) -> list[tuple[str, Json, str | None]]:
+def claim_states(status: TaskStatus) -> list[tuple[str, Json, str | None]]:
     """What was asked of the world: kind, what, and why it does not hold (None: it holds).
 
     Nothing is asked about a result whose inputs are not today's.
     """
-    record = seen.decision.compared
-    if record is None or record.fingerprint != seen.decision.fingerprint:
+    record = status.decision.compared
+    if record is None or record.fingerprint != status.decision.fingerprint:
         return []
-    broken = {(reason.input, reason.old): reason.new for reason in seen.decision.reasons}
+    broken = {(reason.input, reason.old): reason.new for reason in status.decision.reasons}
     return [
         (claim.kind, dict(claim.what), broken.get((f"world:{claim.kind}", canonical_json(dict(claim.what)))))
-        for claim in seen.task.world(record.outputs)
+        for claim in status.task.world(record.outputs)
     ]
 
 
@@ -98,9 +98,9 @@ def reasons_json(reasons: Iterable[Reason]) -> Json:
     return [{"input": reason.input, "old": reason.old, "new": reason.new} for reason in reasons]
 
 
-def running_json(found: Holder | None) -> Json:
+def running_json(holder: Holder | None) -> Json:
     """Who runs a task for `--json`."""
-    return None if found is None else {"pid": found.pid, "since": iso_time(found.since)}
+    return None if holder is None else {"pid": holder.pid, "since": iso_time(holder.since)}
 
 
 def iso_time(seconds: float | None) -> str | None:

@@ -37,44 +37,47 @@ class WhyCommand(GraphCommand):
     def answer(self, graph: Graph, options: Options, words: list[str]) -> int:
         """Print the tasks asked about, then everything upstream of them that is not up to date."""
         names = select_tasks(graph, words)
-        found = survey_tasks(graph, names)
-        asked = {name: seen for name, seen in found.items() if name in names or not names}
-        rest = {n: s for n, s in found.items() if n not in asked and s.decision.state is not State.SKIP}
+        statuses = survey_tasks(graph, names)
+        asked = {name: status for name, status in statuses.items() if name in names or not names}
+        rest = {n: s for n, s in statuses.items() if n not in asked and s.decision.state is not State.SKIP}
         if options["json"]:
             print_json(
-                {"schema": SCHEMA, "tasks": [_json(seen, asked=name in asked) for name, seen in (asked | rest).items()]}
+                {
+                    "schema": SCHEMA,
+                    "tasks": [_json(status, asked=name in asked) for name, status in (asked | rest).items()],
+                }
             )
         else:
-            for name, seen in asked.items():
-                print("\n".join(_text(name, seen, "")))
-            for name, seen in rest.items():
-                print("\n".join(_text(name, seen, ", upstream")))
+            for name, status in asked.items():
+                print("\n".join(_text(name, status, "")))
+            for name, status in rest.items():
+                print("\n".join(_text(name, status, ", upstream")))
         return Exit.OK
 
 
-def _json(seen: TaskStatus, *, asked: bool) -> Json:
-    decision = seen.decision
+def _json(status: TaskStatus, *, asked: bool) -> Json:
+    decision = status.decision
     return {
         "task": decision.task,
         "asked": asked,
         "state": str(decision.state),
-        "running": running_json(seen.running),
+        "running": running_json(status.running),
         "fingerprint": decision.fingerprint,
         "compared": decision.compared.fingerprint if decision.compared else None,
         "reasons": reasons_json(decision.reasons),
         "inputs": dict(decision.inputs),
-        "claims": [{"kind": kind, "what": what, "broken": why} for kind, what, why in claim_states(seen)],
+        "claims": [{"kind": kind, "what": what, "broken": why} for kind, what, why in claim_states(status)],
     }
 
 
-def _text(name: str, seen: TaskStatus, where: str) -> Iterator[str]:
-    decision = seen.decision
+def _text(name: str, status: TaskStatus, where: str) -> Iterator[str]:
+    decision = status.decision
     yield f"{name}{where} {VERDICTS[decision.state]}" + (":" if decision.reasons else "")
-    if seen.running:
-        yield f"  it is running now, in process {seen.running.pid}"
+    if status.running:
+        yield f"  it is running now, in process {status.running.pid}"
     yield from (f"  {line}" for line in format_table([_row(reason) for reason in _told(decision.reasons)]))
     if decision.state is State.SKIP:
-        yield from _compared(seen)
+        yield from _compared(status)
 
 
 def _told(reasons: tuple[Reason, ...]) -> list[Reason]:
@@ -91,18 +94,18 @@ def _row(reason: Reason) -> tuple[str, str]:
     return reason.input, f"{old} → {'gone' if reason.new is None else shorten_hashes(reason.new)}"
 
 
-def _compared(seen: TaskStatus) -> Iterator[str]:
+def _compared(status: TaskStatus) -> Iterator[str]:
     """For a skip: all inputs but long lists of files and modules, and every claim."""
-    decision = seen.decision
+    decision = status.decision
     if decision.record:
-        took = f", took {format_duration(seen.seconds)}" if seen.seconds is not None else ""
+        took = f", took {format_duration(status.seconds)}" if status.seconds is not None else ""
         yield f"  result {decision.record.digest[:12]}… of fingerprint {decision.record.fingerprint[:12]}…{took}"
     kinds = Counter(key.partition(":")[0] for key in decision.inputs)
     counts = ", ".join(counted(count, KINDS.get(kind, kind)) for kind, count in kinds.items())
     whole = counted(len(decision.inputs), "input is as it was", "inputs are as they were")
     yield f"  {whole}: {counts or 'it has none'}"
     yield from (f"    {line}" for line in format_table(list(_listed(decision.inputs, kinds))))
-    for kind, what, _ in claim_states(seen):
+    for kind, what, _ in claim_states(status):
         yield f"  the world holds: {kind} {shorten_hashes(_plain(what))}"
 
 

@@ -62,61 +62,61 @@ def changes_since(root: Path, base: str) -> Changes:
         if error.output.strip():
             raise
         # No common history: compare the two as they are.
-    listed = _git(root, "diff", "--name-only", "--no-renames", "--relative", "-z", commit, "--")
-    new = _git(root, "ls-files", "--others", "--exclude-standard", "-z")
-    paths = sorted({path for path in (listed + new).split("\0") if path})
+    changed = _git(root, "diff", "--name-only", "--no-renames", "--relative", "-z", commit, "--")
+    untracked = _git(root, "ls-files", "--others", "--exclude-standard", "-z")
+    paths = sorted({path for path in (changed + untracked).split("\0") if path})
     gone = tuple(path for path in paths if not os.path.lexists(root / path))
     return Changes(base=base, commit=commit, paths=tuple(paths), gone=gone)
 
 
-def touched_tasks(graph: Graph, since: Changes) -> list[TouchedTask]:
+def touched_tasks(graph: Graph, changes: Changes) -> list[TouchedTask]:
     """The tasks that the change touches, and all downstream of them, in the order of a run. Raises TandemError."""
-    before = _parameters_before(graph, since)
-    found: dict[str, TouchedTask] = {}
-    with _ghosts(since) as ghosts:
+    before = _parameters_before(graph, changes)
+    touched: dict[str, TouchedTask] = {}
+    with _ghosts(changes) as ghosts:
         for name in graph.order():
             task = graph.tasks[name]
-            results = [f"file:{path}" for path in task.commits if path in since.paths]
-            inputs = [*_inputs(graph, task.inputs, since, ghosts), *results, *before(name)]
-            upstream = tuple(need for need in task.needs if need in found)
+            results = [f"file:{path}" for path in task.commits if path in changes.paths]
+            inputs = [*_inputs(graph, task.inputs, changes, ghosts), *results, *before(name)]
+            upstream = tuple(need for need in task.needs if need in touched)
             if inputs or upstream:
-                found[name] = TouchedTask(task=name, inputs=tuple(dict.fromkeys(inputs)), upstream=upstream)
-    return list(found.values())
+                touched[name] = TouchedTask(task=name, inputs=tuple(dict.fromkeys(inputs)), upstream=upstream)
+    return list(touched.values())
 
 
 @contextmanager
-def _ghosts(since: Changes) -> Iterator[Path | None]:
+def _ghosts(changes: Changes) -> Iterator[Path | None]:
     """A folder with an empty file for each path that is gone, so that patterns can be tried on them."""
-    if not since.gone:
+    if not changes.gone:
         yield None
         return
     with tempfile.TemporaryDirectory() as folder:
-        for path in since.gone:
+        for path in changes.gone:
             ghost = Path(folder, path)
             ghost.parent.mkdir(parents=True, exist_ok=True)
             ghost.touch()
         yield Path(folder)
 
 
-def _inputs(graph: Graph, inputs: Inputs, since: Changes, ghosts: Path | None) -> Iterator[str]:
+def _inputs(graph: Graph, inputs: Inputs, changes: Changes, ghosts: Path | None) -> Iterator[str]:
     """The declared files and modules among the changed paths."""
-    changed = set(since.paths)
+    changed_paths = set(changes.paths)
     for path in _files(graph.root, inputs.files, ghosts):
-        if path in changed:
+        if path in changed_paths:
             yield f"file:{path}"
     for module in graph.code.of(inputs.code):
         path = module.replace(".", "/")
-        if changed & {f"{path}.py", f"{path}/__init__.py"}:
+        if changed_paths & {f"{path}.py", f"{path}/__init__.py"}:
             yield f"code:{module}"
 
 
 def _files(root: Path, patterns: tuple[str, ...], ghosts: Path | None) -> Iterator[str]:
     """What the patterns name, links with what they lead to, and what they would name if it were still there."""
     try:
-        found = expand(os.fspath(root), patterns)
+        statuses = expand(os.fspath(root), patterns)
     except OSError as error:
         raise TandemError(f"{error.filename}: cannot be read: {error.strerror}") from error
-    for path, status in found.items():
+    for path, status in statuses.items():
         yield path
         if status and stat.S_ISLNK(status.st_mode):
             yield os.path.relpath((root / path).resolve(), root.resolve())
@@ -124,15 +124,15 @@ def _files(root: Path, patterns: tuple[str, ...], ghosts: Path | None) -> Iterat
         yield from (path for path, status in expand(os.fspath(ghosts), patterns).items() if status)
 
 
-def _parameters_before(graph: Graph, since: Changes) -> Callable[[str], list[str]]:
+def _parameters_before(graph: Graph, changes: Changes) -> Callable[[str], list[str]]:
     """A function that names the parameters of a task that the change changed."""
-    how = graph.configuration
-    if how is None or not any(_below(path, how.paths) for path in since.paths):
+    configuration = graph.configuration
+    if configuration is None or not any(_below(path, configuration.paths) for path in changes.paths):
         return lambda _name: []
     with tempfile.TemporaryDirectory() as folder:
-        old_root = _check_out(graph.root, since, how.paths, Path(folder))
+        old_root = _check_out(graph.root, changes, configuration.paths, Path(folder))
         try:
-            old = how.graph(old_root)
+            old = configuration.graph(old_root)
         except ConfigError:
             # It was wrong then: every parameter is new.
             old = Graph(old_root)
@@ -149,19 +149,19 @@ def _parameters(graph: Graph, name: str) -> Values:
     return {f"task:{name}": "there", **input_values(Inputs(params=task.inputs.params), graph.surroundings)}
 
 
-def _check_out(root: Path, since: Changes, paths: tuple[str, ...], folder: Path) -> Path:
+def _check_out(root: Path, changes: Changes, paths: tuple[str, ...], folder: Path) -> Path:
     """A root with the configuration of that commit, and with what git ignores as it is now: no commit has it."""
-    to = folder / "tree" / _git(root, "rev-parse", "--show-prefix").strip()
-    to.mkdir(parents=True)
+    target = folder / "tree" / _git(root, "rev-parse", "--show-prefix").strip()
+    target.mkdir(parents=True)
     index = {"GIT_INDEX_FILE": os.fspath(folder / "index")}
-    _git(root, "read-tree", since.commit, env=index)
+    _git(root, "read-tree", changes.commit, env=index)
     files = _git(root, "ls-files", "-z", "--", *paths, env=index)
     _git(root, "checkout-index", f"--prefix={folder}/tree/", "-z", "--stdin", env=index, stdin=files)
     for path in paths:
-        if path not in since.paths and not (to / path).exists() and (root / path).is_file():
-            (to / path).parent.mkdir(parents=True, exist_ok=True)
-            (to / path).write_bytes((root / path).read_bytes())
-    return to
+        if path not in changes.paths and not (target / path).exists() and (root / path).is_file():
+            (target / path).parent.mkdir(parents=True, exist_ok=True)
+            (target / path).write_bytes((root / path).read_bytes())
+    return target
 
 
 def _below(path: str, folders: tuple[str, ...]) -> bool:
@@ -172,12 +172,15 @@ def _git(root: Path, *words: str, env: Mapping[str, str] | None = None, stdin: s
     return capture(["git", "-C", os.fspath(root), *words], inherit=GIT_HEARS, env={**QUIET, **(env or {})}, stdin=stdin)
 
 
-def touched_json(found: list[TouchedTask]) -> Json:
+def touched_json(touched: list[TouchedTask]) -> Json:
     """For `--json`."""
-    return [{"task": one.task, "inputs": list[Json](one.inputs), "upstream": list[Json](one.upstream)} for one in found]
+    return [
+        {"task": task.task, "inputs": list[Json](task.inputs), "upstream": list[Json](task.upstream)}
+        for task in touched
+    ]
 
 
-def count_touched(since: Changes, found: list[TouchedTask]) -> Mapping[str, int]:
+def count_touched(changes: Changes, touched: list[TouchedTask]) -> Mapping[str, int]:
     """How many files changed, how many tasks that touches itself, and how many follow."""
-    direct = sum(bool(one.inputs) for one in found)
-    return {"files": len(since.paths), "touched": direct, "downstream": len(found) - direct}
+    direct = sum(bool(task.inputs) for task in touched)
+    return {"files": len(changes.paths), "touched": direct, "downstream": len(touched) - direct}

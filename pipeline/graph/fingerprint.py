@@ -47,12 +47,12 @@ def input_values(inputs: Inputs, around: Surroundings) -> Values:
 
     Raises ConfigError for a wrong declaration, TandemError for a file that cannot be read.
     """
-    found: Values = {}
-    found.update(_files(inputs.files, around))
-    found.update(_params("", inputs.params))
-    found.update({f"tool:{name}": around.tools.identity(name) for name in inputs.tools})
-    found.update(code_values(inputs.code, around))
-    return found
+    values: Values = {}
+    values.update(_files(inputs.files, around))
+    values.update(_params("", inputs.params))
+    values.update({f"tool:{name}": around.tools.identity(name) for name in inputs.tools})
+    values.update(code_values(inputs.code, around))
+    return values
 
 
 def upstream_values(outputs: Mapping[str, Outputs]) -> Values:
@@ -65,20 +65,20 @@ def result_digest(outputs: Outputs) -> str:
     return _sha256(canonical_json(outputs))
 
 
-def fingerprint(task: str, found: Mapping[str, str]) -> str:
+def fingerprint(task: str, values: Mapping[str, str]) -> str:
     """One hash over a task's name and all its inputs, in hex."""
-    return _sha256(f"tandem fingerprint {SCHEMA}\n{canonical_json([task, {**found}])}")
+    return _sha256(f"tandem fingerprint {SCHEMA}\n{canonical_json([task, {**values}])}")
 
 
 def _files(patterns: tuple[str, ...], around: Surroundings) -> Iterator[tuple[str, str]]:
     root = os.fspath(around.root)
     try:
-        found = expand(root, patterns)
-        for path, status in found.items():
+        statuses = expand(root, patterns)
+        for path, status in statuses.items():
             yield f"file:{path}", "missing" if status is None else _file(os.path.join(root, path), status, around.cache)
     except OSError as error:
         raise TandemError(f"{error.filename}: cannot be read: {error.strerror}") from error
-    if not found:
+    if not statuses:
         yield from ((f"file:{pattern}", "no file") for pattern in patterns if is_pattern(pattern))
 
 

@@ -48,11 +48,11 @@ class KeptReferences:
 
     def mentions(self, text: str) -> bool:
         """Whether a name contains one of the hashes."""
-        return any(found in self.hashes for found in HASH.findall(text))
+        return any(digest in self.hashes for digest in HASH.findall(text))
 
     def lets_go(self, text: str) -> bool:
         """Whether a name contains a hash that only records which are about to go mention: it is this checkout's."""
-        return not self.mentions(text) and any(found in self.ours for found in HASH.findall(text))
+        return not self.mentions(text) and any(digest in self.ours for digest in HASH.findall(text))
 
 
 def find_garbage(graph: Graph, keep: int, busy: Container[str]) -> tuple[list[Item], KeptReferences]:
@@ -63,25 +63,25 @@ def find_garbage(graph: Graph, keep: int, busy: Container[str]) -> tuple[list[It
     is about to claim. Raises what look() raises.
     """
     decisions = decide_all(graph)
-    stay: list[Record] = []
+    retained: list[Record] = []
     going: set[tuple[str, str]] = set()
     items: list[Item] = []
-    known = {folder_name(name): name for name in graph.tasks}
+    task_of_folder = {folder_name(name): name for name in graph.tasks}
     for name, decision in decisions.items():
-        every = list(graph.records.all_of(name))
-        staying = _staying(graph, decision, every, keep) if name not in busy else every
-        stay += staying
-        going |= {(name, record.fingerprint) for record in every if record not in staying}
+        records = list(graph.records.all_of(name))
+        staying = _staying(graph, decision, records, keep) if name not in busy else records
+        retained += staying
+        going |= {(name, record.fingerprint) for record in records if record not in staying}
         if name not in busy:
             items += _records(graph, name, {record.fingerprint for record in staying})
             items += _logs(graph.artifacts / "logs" / folder_name(name), keep)
             items += _all(UNFINISHED, graph.artifacts / "scratch" / folder_name(name))
     for folder in ("records", "logs", "scratch"):
         for path in _below(graph.artifacts / folder):
-            if path.name not in known:
+            if path.name not in task_of_folder:
                 items += item_at("results and logs of tasks that are no more", path)
     items += _all("damaged records", graph.artifacts / "aside")
-    kept = replace(_kept(graph, stay), going=frozenset(going))
+    kept = replace(_kept(graph, retained), going=frozenset(going))
     if not any(name in busy for name in graph.tasks):
         items += _artifacts(graph, kept)
     return items, kept
@@ -125,10 +125,10 @@ def _artifacts(graph: Graph, kept: KeptReferences) -> Iterator[Item]:
                 yield from item_at("artifacts", path)
 
 
-def _kept(graph: Graph, stay: list[Record]) -> KeptReferences:
+def _kept(graph: Graph, retained: list[Record]) -> KeptReferences:
     paths: set[Path] = set()
     hashes: set[str] = set()
-    for record in stay:
+    for record in retained:
         hashes.update(HASH.findall(canonical_json(record.outputs)))
         # A record of another version may not have what today's code asks it for; its hashes still count.
         with suppress(*MALFORMED):

@@ -30,14 +30,14 @@ def expand(root: str, patterns: Iterable[str], *, out: frozenset[str] = ALWAYS_O
     A folder stands for all files below it. Links to folders are not followed.
     Raises ConfigError for a path outside and for a link to itself, OSError for a folder that cannot be read.
     """
-    found: dict[str, os.stat_result | None] = {}
-    without = []
+    statuses: dict[str, os.stat_result | None] = {}
+    exclusions = []
     for pattern in patterns:
         if pattern.startswith("!"):
-            without.append(_regex(_checked(pattern[1:])))
+            exclusions.append(_regex(_checked(pattern[1:])))
         else:
-            found.update(_one(root, _checked(pattern), out))
-    kept = {path: found[path] for path in sorted(found) if not any(rule.fullmatch(path) for rule in without)}
+            statuses.update(_one(root, _checked(pattern), out))
+    kept = {path: statuses[path] for path in sorted(statuses) if not any(rule.fullmatch(path) for rule in exclusions)}
     for path, status in kept.items():
         if status and stat.S_ISLNK(status.st_mode):
             _refuse_loop(root, path)

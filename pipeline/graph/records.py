@@ -63,8 +63,8 @@ class Records:
 
     def set_aside(self, record: Record, error: Exception) -> None:
         """Count a record as damaged whose outputs are none of its task's."""
-        said = ValueError(f"its outputs are none of {record.task}: {error!r}")
-        self._damaged(self.path(record.task, record.fingerprint), said)
+        reason = ValueError(f"its outputs are none of {record.task}: {error!r}")
+        self._damaged(self.path(record.task, record.fingerprint), reason)
 
     def write(self, record: Record) -> None:
         """Keep a record: whole or not at all, and on the disk before this returns. Raises HostError."""
@@ -92,14 +92,14 @@ class Records:
 
     def _damaged(self, path: Path, error: Exception) -> None:
         note = f"{path}: damaged record ({error}); it counts as absent"
-        to = self._aside / f"{path.parent.name}-{path.name}"
+        target = self._aside / f"{path.parent.name}-{path.name}"
         if self.may_change:
             try:
-                to.parent.mkdir(parents=True, exist_ok=True)
-                path.replace(to)
-                note += f" and is kept as {to}"
+                target.parent.mkdir(parents=True, exist_ok=True)
+                path.replace(target)
+                note += f" and is kept as {target}"
             except OSError as failure:
-                note += f"; it cannot be moved to {to}: {failure.strerror}"
+                note += f"; it cannot be moved to {target}: {failure.strerror}"
         if note not in self.notes:
             self.notes.append(note)
 
@@ -119,15 +119,15 @@ def record_text(record: Record) -> str:
 def parse_record(text: bytes, task: str, fingerprint: str) -> Record:
     """The record that this text must be. Raises ValueError, TypeError or KeyError if it is not."""
     try:
-        found = json.loads(text)
+        fields = json.loads(text)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
-    if not isinstance(found, dict):
+    if not isinstance(fields, dict):
         raise TypeError("not a mapping")
-    if found["schema"] != SCHEMA:
-        raise ValueError(f"schema {found['schema']}, not {SCHEMA}")
-    if (found["task"], found["fingerprint"]) != (task, fingerprint):
-        raise ValueError(f"it is about {found['task']} {found['fingerprint']}")
-    if not isinstance(found["inputs"], dict) or not isinstance(found["outputs"], dict):
+    if fields["schema"] != SCHEMA:
+        raise ValueError(f"schema {fields['schema']}, not {SCHEMA}")
+    if (fields["task"], fields["fingerprint"]) != (task, fingerprint):
+        raise ValueError(f"it is about {fields['task']} {fields['fingerprint']}")
+    if not isinstance(fields["inputs"], dict) or not isinstance(fields["outputs"], dict):
         raise TypeError("inputs and outputs are not mappings")
-    return Record(task=task, fingerprint=fingerprint, inputs=found["inputs"], outputs=found["outputs"])
+    return Record(task=task, fingerprint=fingerprint, inputs=fields["inputs"], outputs=fields["outputs"])

@@ -15,10 +15,10 @@ def select_tasks(graph: Graph, words: Iterable[str], *, commands: Iterable[str] 
     a pattern (`build:*`). Raises ConfigError, with the nearest right word, for one that means nothing; it may
     have been meant as one of the `commands`.
     """
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for word in words:
-        found.update(dict.fromkeys(_meant(graph, word, commands)))
-    return list(found)
+        names.update(dict.fromkeys(_meant(graph, word, commands)))
+    return list(names)
 
 
 def _meant(graph: Graph, word: str, commands: Iterable[str]) -> list[str]:

@@ -124,8 +124,8 @@ class StatCache:
             return {}
         if checksum.decode("latin-1") != _sum(text):
             return {}
-        found = json.loads(text)
-        known: dict[str, Known] = found["known"] if found["schema"] == SCHEMA else {}
+        content = json.loads(text)
+        known: dict[str, Known] = content["known"] if content["schema"] == SCHEMA else {}
         return known
 
     def _find(self, key: str, name: str, find: Callable[[str], str]) -> str:

@@ -58,9 +58,9 @@ def _up_to_date(graph: Graph, name: str) -> bool:
 
 def _act(graph: Graph, name: str) -> None:
     outcome = Runner(graph, PlainScreen(), asked={name}).attempt(name)
-    for one in (*outcome.before, outcome):
-        if one.error:
-            raise one.error
+    for ended in (*outcome.before, outcome):
+        if ended.error:
+            raise ended.error
 
 
 @contextmanager

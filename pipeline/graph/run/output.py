@@ -129,12 +129,12 @@ class PlainScreen:
         *,
         verbosity: int = NORMAL,
         out: TextIO | None = None,
-        every: float = HEARTBEAT_S,
+        heartbeat_s: float = HEARTBEAT_S,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._out = out or sys.stdout
         self._verbosity = verbosity
-        self._every = every
+        self._every = heartbeat_s
         self._now = now
         self._lock = threading.Lock()
         self._closed = threading.Event()
@@ -195,8 +195,8 @@ class PlainScreen:
                 running = dict(self._running)
             if due:
                 for task, (since, text) in running.items():
-                    said = text if len(text) <= HEARTBEAT_CHARACTERS else text[: HEARTBEAT_CHARACTERS - 1] + "…"
-                    self._say(f"{task} | {self._now() - since:.0f} s: {said or 'works'}", at_least=QUIET)
+                    shown = text if len(text) <= HEARTBEAT_CHARACTERS else text[: HEARTBEAT_CHARACTERS - 1] + "…"
+                    self._say(f"{task} | {self._now() - since:.0f} s: {shown or 'works'}", at_least=QUIET)
 
 
 def write_line(out: TextIO, text: str) -> None:

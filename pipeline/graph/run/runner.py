@@ -84,29 +84,29 @@ class Runner:
         """Skip, restore or run a task whose upstream is done. Whatever goes wrong is in the outcome."""
         return self._bring(name, Attempt(asked=name in self._asked, always=self._always))
 
-    def _bring(self, name: str, given: Attempt) -> Outcome:
+    def _bring(self, name: str, attempt: Attempt) -> Outcome:
         start = time.monotonic()
         try:
-            outcome = self._attempt(self.graph.tasks[name], given)
+            outcome = self._attempt(self.graph.tasks[name], attempt)
         except BaseException as error:
             outcome = _failed(name, error, None)
-        outcome = replace(outcome, seconds=time.monotonic() - start, before=tuple(given.before))
+        outcome = replace(outcome, seconds=time.monotonic() - start, before=tuple(attempt.before))
         if outcome.outputs is not None:
             self.graph.results[name] = outcome.outputs
         self._screen.end(outcome)
         return outcome
 
-    def _attempt(self, task: Task, given: Attempt) -> Outcome:
-        given.results = self._upstream(task)
-        decision = decide(self.graph, task, given.results, asked=given.asked)
-        if not given.always and (there := self._as_it_is(decision)):
-            return there
+    def _attempt(self, task: Task, attempt: Attempt) -> Outcome:
+        attempt.results = self._upstream(task)
+        decision = decide(self.graph, task, attempt.results, asked=attempt.asked)
+        if not attempt.always and (outcome_as_is := self._as_it_is(decision)):
+            return outcome_as_is
         self.graph.world.discard_prefetched()
         log = TaskLog(task.name, self.graph.artifacts / "logs" / folder_name(task.name), self._screen)
         self._screen.start(task.name)
         try:
-            with hold_lock(self._lock(task), what=task.name, log=log) as given.sure:
-                outcome = self._work(task, given, log)
+            with hold_lock(self._lock(task), what=task.name, log=log) as attempt.sure:
+                outcome = self._work(task, attempt, log)
         except BaseException as error:
             outcome = _failed(task.name, error, log)
         finally:
@@ -115,41 +115,41 @@ class Runner:
         self.graph.cache.save()
         return replace(outcome, log=log.path)
 
-    def _work(self, task: Task, given: Attempt, log: TaskLog) -> Outcome:
+    def _work(self, task: Task, attempt: Attempt, log: TaskLog) -> Outcome:
         # Again, now that no other run can be at this task: it may have been done, and code edited, while we waited.
         self.graph.code.forget()
-        decision = decide(self.graph, task, given.results, asked=given.asked)
+        decision = decide(self.graph, task, attempt.results, asked=attempt.asked)
         for reason in decision.reasons[:MAX_REASONS_SHOWN]:
             log.step(f"because {reason.text}")
         for reason in decision.reasons[MAX_REASONS_SHOWN:]:
             log.line(f"because {reason.text}")
-        if not given.always and (there := self._as_it_is(decision)):
-            return there
+        if not attempt.always and (outcome_as_is := self._as_it_is(decision)):
+            return outcome_as_is
         log.is_latest()
-        if not given.always:
+        if not attempt.always:
             if sharing.adopt_shared(self.graph.share, self.graph.records, task, decision.fingerprint, log):
-                return self._work(task, given, log)
+                return self._work(task, attempt, log)
             restorable = decision.state is State.RESTORE and decision.record
-            if restorable and self._restored(task, decision, restorable, given.results, log):
+            if restorable and self._restored(task, decision, restorable, attempt.results, log):
                 return self._outcome(decision, End.RESTORED, restorable)
-        results = self._complete(task, given)
+        results = self._complete(task, attempt)
         if results is None:
             return Outcome(task=task.name, end=End.BLOCKED, fingerprint=decision.fingerprint, reasons=decision.reasons)
-        if results != given.results:
+        if results != attempt.results:
             log.line("what it needs came out differently when it was made again")
-            given.results = results
-            return self._work(task, given, log)
-        record = self._run(task, decision, given, log)
+            attempt.results = results
+            return self._work(task, attempt, log)
+        record = self._run(task, decision, attempt, log)
         return self._outcome(decision, End.RAN, record)
 
-    def _complete(self, task: Task, given: Attempt) -> dict[str, Outputs] | None:
+    def _complete(self, task: Task, attempt: Attempt) -> dict[str, Outputs] | None:
         """What its upstream comes to once its lazy tasks have made what a run reads; None if one of them failed."""
-        results = dict(given.results)
+        results = dict(attempt.results)
         lazy = [name for name in task.needs if self.graph.tasks[name].lazy]
         gone = [name for name in lazy if broken_claims(self.graph, self.graph.tasks[name], results[name])]
         outcomes = self._all(gone)
         # All of them, also beside one that failed: what was done is reported.
-        given.before += [
+        attempt.before += [
             one for outcome in outcomes if outcome.end is not End.SKIPPED for one in (*outcome.before, outcome)
         ]
         for outcome in outcomes:
@@ -214,13 +214,13 @@ class Runner:
         self.graph.records.set_latest(record)
         return True
 
-    def _run(self, task: Task, decision: Decision, given: Attempt, log: Log) -> Record:
+    def _run(self, task: Task, decision: Decision, attempt: Attempt, log: Log) -> Record:
         assert decision.fingerprint is not None
-        results = given.results
+        results = attempt.results
         check_code_unchanged(task, decision, self._code)
         check_upstream_intact(self.graph, task, results)
         started, start = time.time(), time.monotonic()
-        with self._scratch(task) as scratch, _removals_told(task, scratch, given):
+        with self._scratch(task) as scratch, _removals_told(task, scratch, attempt):
             outputs = task.run(_handed(decision, results, scratch, log))
         # What the task has hard-linked (a build context does) has new stats now, and is still in memory.
         check_upstream_intact(self.graph, task, results)
@@ -231,7 +231,7 @@ class Runner:
         broken = [r for r in broken_claims(self.graph, task, record.outputs) if r.input != f"world:{NEVER}"]
         if broken:
             raise TandemError(f"{task.name} has ended, but {broken[0].new}", hint="something else changed it meanwhile")
-        given.sure()
+        attempt.sure()
         self.graph.records.write(record)
         sharing.publish(self.graph.share, task, record, log)
         self._remember_time(task, record, started, time.monotonic() - start)
@@ -313,14 +313,14 @@ class Runner:
 
 
 @contextmanager
-def _removals_told(task: Task, scratch: Path, given: Attempt) -> Iterator[None]:
+def _removals_told(task: Task, scratch: Path, attempt: Attempt) -> Iterator[None]:
     """Name the cause of whatever fails when artifacts/ is removed below a running task."""
     try:
         yield
     except Exception as error:
         if cancelled() or scratch.is_dir():
             raise
-        given.sure()
+        attempt.sure()
         raise TandemError(
             f"{scratch} was removed while {task.name} ran: nothing is recorded",
             hint="run it again, and remove artifacts/ only when nothing runs",
@@ -331,10 +331,10 @@ def past_runs(graph: Graph, task: str) -> list[dict[str, str | float]]:
     """A task's last runs, newest first: fingerprint, started (seconds since 1970), seconds."""
     file = graph.artifacts / "times" / f"{folder_name(task)}.json"
     try:
-        found = json.loads(file.read_bytes())
+        entries = json.loads(file.read_bytes())
     except (OSError, ValueError):
         return []
-    return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
+    return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
 
 
 def _handed(decision: Decision, results: Mapping[str, Outputs], scratch: Path, log: Log) -> Run:

@@ -107,9 +107,9 @@ class Schedule:
                 return self._ended.get(timeout=SIGNAL_CHECK_S)
 
     def _end(self, node: Any, outcome: Outcome) -> None:
-        for one in (*outcome.before, outcome):
-            self.outcomes[one.task] = one
-            if one.error and not self._go_on:
+        for ended in (*outcome.before, outcome):
+            self.outcomes[ended.task] = ended
+            if ended.error and not self._go_on:
                 self._stop = True
         node.run_status = STATUS.get(outcome.end, "successful")
 

@@ -245,7 +245,7 @@ def test_the_exit_code_is_the_first_that_applies() -> None:
 
 def test_a_silent_task_is_heard_of_now_and_then() -> None:
     out = io.StringIO()
-    screen = PlainScreen(out=out, every=0.3)
+    screen = PlainScreen(out=out, heartbeat_s=0.3)
     screen.start("build:cpu")
     screen.progress("build:cpu", "layer 3/8 files")
     until = time.monotonic() + 20
