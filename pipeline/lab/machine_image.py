@@ -78,11 +78,11 @@ def _import_root(file: Path, name: str, log: Log) -> None:
     repository, _, version = name.partition(":")
     api = engine.client().api
     with ThreadPoolExecutor(1) as pool:
-        done = pool.submit(api.import_image_from_file, str(file), repository, version, changes=list(CHANGES))
+        imported = pool.submit(api.import_image_from_file, str(file), repository, version, changes=list(CHANGES))
         wait_until(
-            done.done, timeout_s=IMPORT_TIMEOUT_S, interval_s=0.5, log=log, title="import", usual_s=USUAL_IMPORT_S
+            imported.done, timeout_s=IMPORT_TIMEOUT_S, interval_s=0.5, log=log, title="import", usual_s=USUAL_IMPORT_S
         )
-        done.result()
+        imported.result()
 
 
 def _own_packages(locked: Sequence[Deb]) -> list[Deb]:

@@ -138,11 +138,11 @@ def ray_status() -> list[str]:
 
 def apply_mod(folder: str, name: str) -> list[list[str]]:
     """Returns how era A applies a mod, a folder with a run.sh, and lets the node start."""
-    inside = f"{MODS_FOLDER}/{name}"
-    commands = f"export WORKSPACE_DIR=$PWD; cd {inside}; chmod +x run.sh; ./run.sh"
+    target = f"{MODS_FOLDER}/{name}"
+    commands = f"export WORKSPACE_DIR=$PWD; cd {target}; chmod +x run.sh; ./run.sh"
     return [
-        ["exec", CONTAINER_NAME, "mkdir", "-p", inside],
-        ["cp", f"{folder}/.", f"{CONTAINER_NAME}:{inside}"],
+        ["exec", CONTAINER_NAME, "mkdir", "-p", target],
+        ["cp", f"{folder}/.", f"{CONTAINER_NAME}:{target}"],
         ["exec", CONTAINER_NAME, "bash", "-c", commands],
         ["exec", CONTAINER_NAME, "touch", MOD_DONE_FILE],
     ]
@@ -150,8 +150,8 @@ def apply_mod(folder: str, name: str) -> list[list[str]]:
 
 def copy_launch_script(file: str) -> list[list[str]]:
     """Returns how era A brings a launch script (2026-02-04) to the head."""
-    inside = f"{WORKSPACE}/exec-script.sh"
-    return [["cp", file, f"{CONTAINER_NAME}:{inside}"], ["exec", CONTAINER_NAME, "chmod", "+x", inside]]
+    target = f"{WORKSPACE}/exec-script.sh"
+    return [["cp", file, f"{CONTAINER_NAME}:{target}"], ["exec", CONTAINER_NAME, "chmod", "+x", target]]
 
 
 def execute(era: str, command: str) -> list[str]:

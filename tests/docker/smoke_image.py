@@ -161,7 +161,7 @@ def rootfs() -> bytes:
 
 
 def _tools(tar: tarfile.TarFile) -> None:
-    places = [Path(found) for name in TOOLS if (found := shutil.which(name, path="/usr/bin:/bin"))]
+    places = [Path(program) for name in TOOLS if (program := shutil.which(name, path="/usr/bin:/bin"))]
     for place in places:
         tar.add(place.resolve(), f"usr/bin/{place.name}")
     entry = tarfile.TarInfo("bin")
@@ -199,10 +199,10 @@ def _libraries(tar: tarfile.TarFile, programs: Sequence[Path]) -> list[Path]:
     return libraries
 
 
-def _joined(one: bytes, other: bytes) -> bytes:
+def _joined(first: bytes, second: bytes) -> bytes:
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w") as tar:
-        for part in (one, other):
+        for part in (first, second):
             with tarfile.open(fileobj=io.BytesIO(part)) as source:
                 for entry in source:
                     tar.addfile(entry, source.extractfile(entry) if entry.isreg() else None)

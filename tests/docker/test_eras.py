@@ -71,10 +71,10 @@ class Ready:
         return self.pull(digest)
 
     def cluster_machines(self, *references: str) -> list[ClusterMachine]:
-        given = references or (self.reference, self.reference)
+        images = references or (self.reference, self.reference)
         return [
             ClusterMachine(name=m.name, docker=("docker", "--host", m.endpoint), address=m.address, image=reference)
-            for m, reference in zip(self.machines, given, strict=True)
+            for m, reference in zip(self.machines, images, strict=True)
         ]
 
     def docker(self, machine: int, *words: str) -> str:
@@ -83,8 +83,8 @@ class Ready:
 
     def left(self) -> list[str]:
         """Whatever a check could have left on the machines."""
-        looks = (("ps", "-aq"), ("volume", "ls", "-q"))
-        return [word for nth in (0, 1) for look in looks for word in self.docker(nth, *look).split()]
+        listings = (("ps", "-aq"), ("volume", "ls", "-q"))
+        return [word for nth in (0, 1) for look in listings for word in self.docker(nth, *look).split()]
 
 
 @pytest.fixture(scope="module")
@@ -98,32 +98,32 @@ def ready(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ready]:
         push.push(SmokedImage(digest, era_image.image().platform), registry, HERE, "1", log)
         engine.client().images.remove(f"{registry}/{HERE}:1")
         with lab.lab_in_use(root, "containerd", log, registry=registry) as machines:
-            made = Ready(root, machines, registry, digest)
-            made.pull(digest)
-            yield made
+            lab_with_image = Ready(root, machines, registry, digest)
+            lab_with_image.pull(digest)
+            yield lab_with_image
 
 
 def checked(ready: Ready, machines: list[ClusterMachine], substitutions: Sequence[str] = ()) -> tuple[Any, list[str]]:
     """The report, good or bad, and the lines that were written."""
     log, image = NullLog(), era_image.image()
     env = lab.environment(ready.root)
-    said = ""
+    message = ""
     try:
         report = eras.check_eras(
             ready.reference, "era-ray", image, machines, env, log, substitutions=substitutions
         ).report
     except SmokeError as error:
-        report, said = error.report, str(error)
+        report, message = error.report, str(error)
     print("\n".join(log.lines))
     bad = [name for name, check in report["checks"].items() if check["outcome"] != "ok"]
-    assert said.partition("\n")[0] == (
+    assert message.partition("\n")[0] == (
         f"smoke:era-ray:launcher: {', '.join(bad)} of 5 checks did not pass" if bad else ""
     )
     assert ready.left() == []
     return report, log.lines
 
 
-def test_a_foreign_image_fails_in_the_eras_that_need_its_script_and_its_entrypoint_and_in_no_other(
+def test_a_foreign_image_fails_only_in_the_eras_that_need_its_script_and_its_entrypoint(
     ready: Ready,
 ) -> None:
     foreign = ready.changed(

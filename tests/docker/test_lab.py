@@ -120,13 +120,15 @@ def test_every_machine_has_an_engine_of_its_own_with_the_store_asked_for(standin
     assert {machine.store for machine in standing.machines} == {standing.store}
 
 
-def test_a_look_says_of_every_machine_what_its_engine_is(standing: Standing) -> None:
+def test_every_machine_has_a_status_with_its_engine_s_version(standing: Standing) -> None:
     versions = [standing.docker(nth, "version", "--format", "{{.Server.Version}}").strip() for nth in (0, 1)]
-    seen = [(look.machine, look.state, look.engine) for look in lab.machine_statuses(standing.root)]
-    assert seen == [(machine, "running", version) for machine, version in zip(standing.machines, versions, strict=True)]
+    statuses = [(look.machine, look.state, look.engine) for look in lab.machine_statuses(standing.root)]
+    assert statuses == [
+        (machine, "running", version) for machine, version in zip(standing.machines, versions, strict=True)
+    ]
 
 
-def test_what_is_pushed_here_is_pulled_there_under_the_lab_s_name_of_the_registry(standing: Standing) -> None:
+def test_the_machines_pull_what_was_pushed_under_the_lab_s_name_of_the_registry(standing: Standing) -> None:
     digests = set()
     for nth in (0, 1):
         standing.docker(nth, "pull", IMAGE)
@@ -136,7 +138,7 @@ def test_what_is_pushed_here_is_pulled_there_under_the_lab_s_name_of_the_registr
     assert standing.docker(0, "run", "--rm", IMAGE, "bash", "-c", "echo inside") == "inside\n"
 
 
-def test_a_container_with_the_machine_s_network_reaches_one_of_the_other_machine(standing: Standing) -> None:
+def test_containers_on_the_network_of_two_machines_reach_each_other(standing: Standing) -> None:
     port = free_port()
     echo = ["socat", f"TCP-LISTEN:{port},fork,reuseaddr", "PIPE"]
     standing.docker(1, "run", "--detach", "--rm", "--name", "echo", "--network", "host", IMAGE, *echo)
@@ -150,7 +152,7 @@ def test_a_container_with_the_machine_s_network_reaches_one_of_the_other_machine
     assert said == "hello\n"
 
 
-def test_what_launchers_ask_of_a_machine_is_taken(standing: Standing) -> None:
+def test_a_machine_accepts_the_options_of_launchers(standing: Standing) -> None:
     spark = ["--gpus", "all", "--device=/dev/infiniband", "--cap-add=IPC_LOCK", "--ipc=host", "--network", "host"]
     said = standing.docker(0, "run", "--rm", *spark, IMAGE, "bash", "-c", "echo ran; ls /dev/infiniband")
     assert said == "ran\nuverbs0\n"
@@ -165,7 +167,10 @@ def test_nothing_but_the_registry_is_reached_from_a_machine(standing: Standing) 
 
 def test_gc_removes_an_old_image_from_machines_and_leaves_what_a_container_uses(standing: Standing) -> None:
     digests = dict(zip(("used", "old"), published(standing, "used", "old"), strict=True))
-    nodes = [{"name": one.name, "endpoint": one.endpoint, "address": one.address} for one in standing.machines]
+    nodes = [
+        {"name": machine.name, "endpoint": machine.endpoint, "address": machine.address}
+        for machine in standing.machines
+    ]
     configured(standing.root, standing.registry, nodes)
     for digest in digests.values():
         standing.docker(1, "pull", f"{labengine.REGISTRY}/tandem/lab-test@{digest}")
@@ -176,7 +181,7 @@ def test_gc_removes_an_old_image_from_machines_and_leaves_what_a_container_uses(
     assert notes == []
     gone = [item for item in items if item.kind == NODES]
     # The first machine made them, and what a container of the other uses stays there too.
-    assert [item.name.partition(": ")[0] for item in gone] == [one.endpoint for one in standing.machines]
+    assert [item.name.partition(": ")[0] for item in gone] == [machine.endpoint for machine in standing.machines]
     assert remove_all(gone, notes) == gone
     for nth in (0, 1):
         left = standing.docker(nth, "images", "--digests", "--no-trunc")
@@ -207,7 +212,7 @@ def configured(root: Path, registry: str, nodes: list[dict[str, str]]) -> None:
     (folder / "Dockerfile").write_text("FROM scratch\n")
 
 
-def test_nobody_else_can_read_the_keys_and_the_person_s_own_ssh_is_as_it_was(standing: Standing) -> None:
+def test_only_their_owner_can_read_the_keys_and_the_user_s_own_ssh_is_unchanged(standing: Standing) -> None:
     folder = labssh.files_folder(standing.root)
     assert folder.stat().st_mode & 0o777 == 0o700
     assert (folder / labssh.KEY).stat().st_mode & 0o777 == 0o600
@@ -307,7 +312,7 @@ def test_an_interrupted_up_leaves_nothing(root: Path) -> None:
     assert not labssh.files_folder(root).exists()
 
 
-def test_what_a_killed_up_left_is_no_lab_and_the_next_up_replaces_it(root: Path) -> None:
+def test_the_remains_of_a_killed_up_are_not_a_lab_and_the_next_up_replaces_them(root: Path) -> None:
     assert ended_early(root, signal.SIGKILL) == -signal.SIGKILL
     assert lab.down(root) != []
     ended_early(root, signal.SIGKILL)
@@ -318,7 +323,7 @@ def test_what_a_killed_up_left_is_no_lab_and_the_next_up_replaces_it(root: Path)
     assert key in ("", labssh.public_key(labssh.files_folder(root))) or lab.machine_statuses(root)[0].engine
 
 
-def test_a_machine_ends_with_its_engine_and_the_lab_is_no_whole_one(root: Path) -> None:
+def test_a_machine_ends_with_its_engine_and_the_lab_is_not_whole(root: Path) -> None:
     machines = lab.up(root, NullLog(), registry="127.0.0.1:1")
     procs.capture(["ssh", machines[1].address, "pkill dockerd"], inherit=procs.DOCKER, env=lab.environment(root))
     container = engine.client().containers.get(labengine.engine_name(lab.lab_id(root), "spark-2"))
@@ -329,7 +334,7 @@ def test_a_machine_ends_with_its_engine_and_the_lab_is_no_whole_one(root: Path) 
     assert len(lab.up(root, NullLog(), registry="127.0.0.1:1")) == 2
 
 
-def test_down_says_what_it_removed_and_the_second_time_nothing(root: Path) -> None:
+def test_down_lists_what_it_removed_and_nothing_the_second_time(root: Path) -> None:
     lab.up(root, NullLog(), registry="127.0.0.1:1", count=1)
     removed = lab.down(root)
     assert [said.split()[0] for said in removed] == ["container", "container", "volume", "network", "keys"]

@@ -137,54 +137,54 @@ def test_a_cleared_entrypoint_without_the_script_is_refused_in_the_words_that_a_
             launcher.start()
     finally:
         launcher.remove(force=True, v=True)
-    (said,) = refused(cleared, debian(client, launcher=True), "launcher")
-    assert "`stat ./run-cluster-node.sh: no such file or directory`" in said
-    assert "every node run ./run-cluster-node.sh in the working folder /workspace/vllm, and it does not exist" in said
-    assert "a cleared entrypoint brings no script: build an image on top of this one (`base: {image: …}`)" in said
+    (detail,) = refused(cleared, debian(client, launcher=True), "launcher")
+    assert "`stat ./run-cluster-node.sh: no such file or directory`" in detail
+    assert "every node run ./run-cluster-node.sh in the working folder /workspace/vllm, and it does not exist" in detail
+    assert "a cleared entrypoint brings no script: build an image on top of this one (`base: {image: …}`)" in detail
 
 
 def test_files_of_a_model_over_an_old_vllm_are_refused_as_not_registered(client: DockerClient, made: Made) -> None:
-    (said, heads) = refused(made(QWEN), debian(client, architectures=(MAIN, HEADS)), "registry")
-    assert f"{MAIN} is not registered, although /{MODELS}/qwen3_5.py defines it" in said
-    assert f"vLLM looks in /{MODELS}/registry.py, a dictionary from architecture names to modules (0 entries)" in said
-    assert "a file that is not registered there is not a model" in said
-    assert "this image has vLLM 0.14.0, which is older than the model: use vLLM 0.17 or later" in said
-    assert "or a base image whose vLLM lists it (`base: {image: …}`)" in said
+    (detail, heads) = refused(made(QWEN), debian(client, architectures=(MAIN, HEADS)), "registry")
+    assert f"{MAIN} is not registered, although /{MODELS}/qwen3_5.py defines it" in detail
+    assert f"vLLM looks in /{MODELS}/registry.py, a dictionary from architecture names to modules (0 entries)" in detail
+    assert "a file that is not registered there is not a model" in detail
+    assert "this image has vLLM 0.14.0, which is older than the model: use vLLM 0.17 or later" in detail
+    assert "or a base image whose vLLM lists it (`base: {image: …}`)" in detail
     assert f"{HEADS} is not registered, although /{MODELS}/qwen3_5_mtp.py defines it" in heads
 
 
 def test_an_image_older_than_the_model_is_refused_with_the_version_it_has_and_the_one_it_needs(
     client: DockerClient, old: str
 ) -> None:
-    (said,) = refused(old, debian(client, architectures=(MAIN, HEADS)), "registry")
-    assert said.startswith(f"none of the wanted {MAIN}, {HEADS} is registered, and no file of vLLM defines it")
-    assert "this image has vLLM 0.14.0, which is older than the model: use vLLM 0.17 or later" in said
+    (detail,) = refused(old, debian(client, architectures=(MAIN, HEADS)), "registry")
+    assert detail.startswith(f"none of the wanted {MAIN}, {HEADS} is registered, and no file of vLLM defines it")
+    assert "this image has vLLM 0.14.0, which is older than the model: use vLLM 0.17 or later" in detail
 
 
 def test_heads_that_are_missing_beside_the_main_model_are_refused_alone(client: DockerClient, made: Made) -> None:
     without = made(vllm("0.14.0", {MAIN: "qwen3_5"}, QWEN))
-    (said,) = refused(without, debian(client, architectures=(MAIN, HEADS)), "registry")
-    assert said.startswith(f"{HEADS} is not registered, although /{MODELS}/qwen3_5_mtp.py defines it; {MAIN} is:")
-    assert "speculative decoding with its MTP heads will not work" in said
+    (detail,) = refused(without, debian(client, architectures=(MAIN, HEADS)), "registry")
+    assert detail.startswith(f"{HEADS} is not registered, although /{MODELS}/qwen3_5_mtp.py defines it; {MAIN} is:")
+    assert "speculative decoding with its MTP heads will not work" in detail
 
 
 def test_an_architecture_that_is_listed_and_does_not_import_is_refused(client: DockerClient, made: Made) -> None:
     broken = {f"{MODELS}/qwen3_5.py": "from transformers.models.qwen3_5_moe import Qwen3_5MoeConfig\n"}
     listed = made(vllm("0.14.0", {MAIN: "qwen3_5"}, broken))
-    (said,) = refused(listed, debian(client, architectures=(MAIN,)), "registry")
-    assert said == (
+    (detail,) = refused(listed, debian(client, architectures=(MAIN,)), "registry")
+    assert detail == (
         f"{MAIN} is listed by vLLM's registry, but its class does not load: ModuleNotFoundError:"
         " No module named 'transformers'"
     )
 
 
-def test_transformers_upgraded_underneath_vllm_is_refused_unless_the_image_below_came_so(
+def test_transformers_upgraded_underneath_vllm_is_refused_unless_the_base_image_has_it(
     client: DockerClient, made: Made
 ) -> None:
     upgraded = made(dist_info("transformers", "5.3.0"), f"rm -r /{SITE}/transformers-4.57.0.dist-info")
     line = "vllm 0.14.0 wants transformers>=4.56.0,<5, but transformers 5.3.0 is there"
-    (said,) = refused(upgraded, debian(client), "consistency")
-    assert said.startswith(f"{line}: pip accepts that, and it fails at run time; let `lock` choose both")
+    (detail,) = refused(upgraded, debian(client), "consistency")
+    assert detail.startswith(f"{line}: pip accepts that, and it fails at run time; let `lock` choose both")
     below = CombinedImage(
         platform=platform(client),
         base=ImageBase(image="vllm-node:1"),
@@ -212,8 +212,8 @@ def test_a_registry_patched_underneath_is_refused_and_an_editable_vllm_without_h
 
 def test_a_ray_without_the_packages_of_its_dashboard_is_refused(client: DockerClient, made: Made) -> None:
     bare = made({f"{SITE}/ray/dashboard/optional_deps.py": "import aiohttp_cors\n"})
-    (said,) = refused(bare, debian(client, launcher=True), "launcher")
-    assert said == (
+    (detail,) = refused(bare, debian(client, launcher=True), "launcher")
+    assert detail == (
         "Ray's dashboard is missing (ModuleNotFoundError: No module named 'aiohttp_cors'): require ray[default];"
         " ray[cgraph] does not bring its packages"
     )
@@ -222,10 +222,10 @@ def test_a_ray_without_the_packages_of_its_dashboard_is_refused(client: DockerCl
 def test_another_ray_in_front_of_the_one_that_python_imports_is_refused(client: DockerClient, made: Made) -> None:
     speaks = "#!/bin/bash\n[ \"$1\" = --version ] && echo 'ray, version {}'\n"
     two = made({"usr/local/bin/ray": speaks.format("2.44.0"), "usr/bin/ray": speaks.format("2.60.0")})
-    (said,) = refused(two, debian(client, launcher=True), "launcher")
-    assert "2 `ray` on PATH, /usr/local/bin/ray (2.44.0), /usr/bin/ray (2.60.0)" in said
-    assert "/usr/local/bin/ray comes first, but Python" in said
-    assert "imports Ray 2.60.0, and a cluster of one is not joined by the other (`Version mismatch`)" in said
+    (detail,) = refused(two, debian(client, launcher=True), "launcher")
+    assert "2 `ray` on PATH, /usr/local/bin/ray (2.44.0), /usr/bin/ray (2.60.0)" in detail
+    assert "/usr/local/bin/ray comes first, but Python" in detail
+    assert "imports Ray 2.60.0, and a cluster of one is not joined by the other (`Version mismatch`)" in detail
     files = {"usr/bin/ray": speaks.format("2.60.0"), "opt/old/ray": speaks.format("2.44.0")}
     right = made(files, "true", "ENV PATH=/usr/bin:/opt/old")
     assert "launcher" in accepted(right, debian(client, launcher=True))

@@ -38,14 +38,14 @@ def good(client: DockerClient) -> str:
 @pytest.fixture
 def change(client: DockerClient, good: str) -> Iterator[Change]:
     """Makes an image from the good one: a shell command run in it, files added, Dockerfile instructions."""
-    made: list[str] = []
+    tags: list[str] = []
 
     def change(command: str = "true", *instructions: str, files: dict[str, str] | None = None) -> str:
-        made.append(f"{REPOSITORY}:changed-{len(made)}")
-        return smoke_image.changed(client, good, made[-1], command, instructions, files or {})
+        tags.append(f"{REPOSITORY}:changed-{len(tags)}")
+        return smoke_image.changed(client, good, tags[-1], command, instructions, files or {})
 
     yield change
-    for tag in made:
+    for tag in tags:
         client.images.remove(tag, force=True)
 
 
@@ -286,7 +286,9 @@ with factory.network() as network, factory.start("killed", network=network):
 """
 
 
-def test_what_a_killed_run_left_is_swept_and_what_a_living_one_uses_is_not(client: DockerClient, good: str) -> None:
+def test_the_remains_of_a_killed_run_are_removed_and_those_of_a_running_one_are_not(
+    client: DockerClient, good: str
+) -> None:
     platform = wanted(client).platform
     with ContainerFactory(client, good, platform, emulated=False).start("alive") as container:
         with pytest.raises(ProgramError) as killed:

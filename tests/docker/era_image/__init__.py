@@ -48,8 +48,8 @@ def made(log: Log) -> str:
     locked = lock.lock_image(NAME, image(), HERE, os.environ.get("TANDEM_LOCK", "frozen"), log)
     assert isinstance(locked, DebianLock)
     tag = f"{REPOSITORY}:{key()}"
-    if found := engine.find_image("local", tag):
-        return str(found["Id"])
+    if description := engine.find_image("local", tag):
+        return str(description["Id"])
     with tempfile.TemporaryDirectory(prefix="tandem-eras-") as folder:
         scratch = Path(folder)
         base.make_root_filesystem(locked, scratch, log)

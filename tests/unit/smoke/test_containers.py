@@ -73,7 +73,7 @@ def factory(engine: Engine, *, emulated: bool = False) -> ContainerFactory:
 
 
 @pytest.mark.parametrize("emulated", [True, False])
-def test_only_where_an_emulator_runs_the_image_a_signal_is_its_crash(emulated: bool) -> None:
+def test_a_signal_is_the_emulators_crash_only_if_an_emulator_runs_the_image(emulated: bool) -> None:
     with factory(Engine(SEGFAULT), emulated=emulated).start("x") as container:
         result = container.run(["ray", "status"], timeout_s=5)
     assert result == CommandResult(SEGFAULT, "a line", emulated)
@@ -94,20 +94,20 @@ def test_a_ray_that_segfaults_fails_the_check_or_is_the_emulators_crash(emulated
 
 @pytest.mark.parametrize("emulated", [True, False])
 def test_the_shell_probe_is_asked_again_only_after_the_emulators_crash(emulated: bool) -> None:
-    asked: list[Sequence[str]] = []
+    commands: list[Sequence[str]] = []
 
     class Counting(ProbeContainer):
         def run(self, argv: Sequence[str], **_: Any) -> CommandResult:
-            asked.append(argv)
+            commands.append(argv)
             return CommandResult(SEGFAULT, "", self.emulated)
 
     answer = launcher.run_shell_probe(Counting(cast(Any, None), emulated=emulated))
     assert answer.crashed is emulated
-    assert len(asked) == (3 if emulated else 1)
+    assert len(commands) == (3 if emulated else 1)
 
 
 @pytest.mark.parametrize("emulated", [True, False])
-def test_on_machines_too_a_signal_is_the_emulators_crash_only_where_there_is_one(
+def test_a_signal_on_a_machine_is_the_emulators_crash_only_if_an_emulator_runs_the_image(
     emulated: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(argv: Sequence[str], **_: object) -> str:

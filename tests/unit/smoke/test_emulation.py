@@ -72,14 +72,14 @@ def test_other_programs_keep_their_command_line(shim: Any) -> None:
     assert shim.announce([]) == []
 
 
-def test_what_is_patched_is_found_under_whatever_folder_it_is_in(
+def test_a_module_is_patched_in_whatever_folder_it_lies(
     shim: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = tmp_path / "psutil"
     package.mkdir()
     (package / "__init__.py").write_text("")
-    said = [*WORDS, "raylet"]
-    (package / "_pslinux.py").write_text(f"class Process:\n    def cmdline(self):\n        return {said}\n")
+    cmdline = [*WORDS, "raylet"]
+    (package / "_pslinux.py").write_text(f"class Process:\n    def cmdline(self):\n        return {cmdline}\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(shim, "emulators_words", lambda: WORDS)
     for name in ("psutil", "psutil._pslinux"):

@@ -98,7 +98,7 @@ def test_the_operator_s_arguments_stand_before_the_image_in_every_era() -> None:
         assert words[at - 2 : at] == ["-e", "X=1"]
 
 
-def test_the_limit_of_open_files_is_what_the_machine_can() -> None:
+def test_the_limit_of_open_files_is_the_machine_s() -> None:
     lower = LaunchParameters(image="i", own="a", head="a", eth_if="e", ib_if="b", nofile=4096)
     assert "nofile=4096" in era_commands.docker_run("C", lower)
     assert not any("nofile" in word for word in era_commands.docker_run("B", lower))

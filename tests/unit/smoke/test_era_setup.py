@@ -42,9 +42,9 @@ def facts(**changed: Any) -> str:
     )
 
 
-def launch_parameters(*said: str | CommandResult) -> tuple[Any, list[str]]:
+def launch_parameters(*outputs: str | CommandResult) -> tuple[Any, list[str]]:
     notes: list[str] = []
-    hosts = [ScriptedHost(f"spark-{n}", {"run": answer}) for n, answer in enumerate(said, 1)]
+    hosts = [ScriptedHost(f"spark-{n}", {"run": answer}) for n, answer in enumerate(outputs, 1)]
     return era_setup._launch_parameters(hosts, [(), ("-e", "X=1")], notes), notes
 
 
@@ -74,7 +74,7 @@ def test_a_machine_without_the_image_is_named() -> None:
         era_setup._is_emulated(host)
 
 
-def test_both_machines_are_told_the_head_s_interface_and_devices() -> None:
+def test_both_machines_get_the_head_s_interface_and_devices() -> None:
     (head, worker), notes = launch_parameters(facts(rdma=["mlx5_1", "mlx5_2"]), facts())
     assert (head.own, head.head, worker.own, worker.head) == ("10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.1")
     assert head.is_head
@@ -119,7 +119,7 @@ def test_a_limit_of_files_that_cannot_be_raised_is_lowered_and_reported() -> Non
     assert any("--ulimit nofile=1048576 is 20000 on spark-1" in note for note in notes)
 
 
-def test_an_image_that_cannot_say_what_its_machine_has_is_refused() -> None:
+def test_an_image_that_cannot_run_the_machine_probe_is_refused() -> None:
     with pytest.raises(HostError, match=r"spark-1: a container of the image cannot say .* exec format error"):
         launch_parameters(CommandResult(1, "exec format error"), facts())
 
@@ -139,7 +139,7 @@ def test_ports_in_use_are_named_before_anything_starts() -> None:
     assert "29501" in caught.value.hint
 
 
-def test_two_ids_fail_the_first_point_beside_those_that_smoke_found() -> None:
+def test_different_ids_fail_the_first_point_besides_the_faults_that_smoke_found() -> None:
     points = {str(number): ["no bash"] if number == 3 else [] for number in range(1, 15)}
     differing = verdict_of("era D", [f"spark-1 has one Id, spark-2 another{eras.LAUNCHERS_REFUSE}"], "")
     verdicts = list(eras._judge_points(points, [verdict_of("era A", ["something else"], ""), differing]))

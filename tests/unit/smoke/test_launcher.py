@@ -108,9 +108,9 @@ def test_an_image_that_keeps_the_contract_passes() -> None:
     ],
 )
 def test_each_point_of_the_contract_can_fail(changed: dict[str, str], words: str) -> None:
-    found = verdict(changed)
-    assert found.outcome is CheckOutcome.FAILED
-    assert any(words in detail for detail in found.details), found.details
+    judged = verdict(changed)
+    assert judged.outcome is CheckOutcome.FAILED
+    assert any(words in detail for detail in judged.details), judged.details
 
 
 @pytest.mark.parametrize(
@@ -123,13 +123,13 @@ def test_each_point_of_the_contract_can_fail(changed: dict[str, str], words: str
     ],
 )
 def test_each_question_of_the_contract_can_fail(question: str, words: str) -> None:
-    found = verdict({}, {question: ProbeAnswer(error="SystemExit: 2")})
-    assert any(words in detail for detail in found.details), found.details
+    judged = verdict({}, {question: ProbeAnswer(error="SystemExit: 2")})
+    assert any(words in detail for detail in judged.details), judged.details
 
 
 def test_missing_options_of_vllm_serve_are_named() -> None:
-    found = verdict({}, {"serve-options": ProbeAnswer({"missing": ["--nnodes", "--headless"]})})
-    assert found.details == ("`vllm serve` does not take --nnodes --headless: use a later vLLM",)
+    judged = verdict({}, {"serve-options": ProbeAnswer({"missing": ["--nnodes", "--headless"]})})
+    assert judged.details == ("`vllm serve` does not take --nnodes --headless: use a later vLLM",)
 
 
 def test_a_crash_of_the_emulator_in_the_shell_probe_is_its_own_outcome() -> None:
@@ -137,17 +137,17 @@ def test_a_crash_of_the_emulator_in_the_shell_probe_is_its_own_outcome() -> None
 
 
 def test_without_an_emulator_a_shell_probe_that_crashes_is_a_fault_that_names_the_signal() -> None:
-    found = verdict({}, result=CommandResult(139, ""))
-    assert found.outcome is CheckOutcome.FAILED
-    assert found.details == ("the shell probe ended with signal 11 (SIGSEGV): ",)
+    judged = verdict({}, result=CommandResult(139, ""))
+    assert judged.outcome is CheckOutcome.FAILED
+    assert judged.details == ("the shell probe ended with signal 11 (SIGSEGV): ",)
 
 
 def test_an_image_without_bash_says_so_beside_the_other_faults() -> None:
     result = CommandResult(127, 'exec: "bash": executable file not found in $PATH')
     answers = {launcher.SHELL_FACTS: ProbeAnswer(({}, result)), launcher.ENTRYPOINT: ProbeAnswer(["ENTRYPOINT x"])}
-    found = verdict({}, answers)
-    assert found.details[0] == "ENTRYPOINT x"
-    assert "executable file not found" in found.details[1]
+    judged = verdict({}, answers)
+    assert judged.details[0] == "ENTRYPOINT x"
+    assert "executable file not found" in judged.details[1]
 
 
 def test_the_first_address_in_bashrc_is_not_taken_for_the_second() -> None:
@@ -157,7 +157,7 @@ def test_the_first_address_in_bashrc_is_not_taken_for_the_second() -> None:
     assert "does not keep VLLM_HOST_IP=10.0.0.2" in fault
 
 
-def test_a_mangled_list_of_devices_in_bashrc_is_no_list_of_devices() -> None:
+def test_a_mangled_list_of_devices_in_bashrc_is_a_fault() -> None:
     facts = script_facts()
     facts["bashrc:env"] = facts["bashrc:env"].replace("mlx7,mlx8", "mlx7&,mlx8")
     (fault,) = script_faults(facts)
@@ -165,8 +165,8 @@ def test_a_mangled_list_of_devices_in_bashrc_is_no_list_of_devices() -> None:
 
 
 def test_a_script_that_takes_an_empty_address_is_a_fault_of_the_script_s_point() -> None:
-    found = verdict({"call:no-address:status": "0", "call:no-address:argv": "start --block --head"})
-    assert [point for point, faults in found.parts.items() if faults] == ["4"]
+    judged = verdict({"call:no-address:status": "0", "call:no-address:argv": "start --block --head"})
+    assert [point for point, faults in judged.parts.items() if faults] == ["4"]
 
 
 def description(**config: Any) -> dict[str, Any]:
@@ -214,14 +214,14 @@ def test_nodes_and_accelerators_are_read_from_ray_status() -> None:
     assert ray.parse_status("Could not find any running Ray instance.") == (0, 0.0)
 
 
-def test_what_the_image_does_without_is_reported_and_is_not_a_fault() -> None:
+def test_a_waived_tool_is_reported_and_is_not_a_fault() -> None:
     lacking = {"tool:earlyoom": "", "rdma-core": ""}
     answers = {"library:libibverbs.so.1": ProbeAnswer(error="OSError: not found")}
     without = ("earlyoom", "rdma")
     assert verdict(lacking, answers).outcome is CheckOutcome.FAILED
-    found = verdict(lacking, answers, without=without)
-    assert found.outcome is CheckOutcome.OK
-    assert found.details[0].endswith("without earlyoom, rdma")
+    judged = verdict(lacking, answers, without=without)
+    assert judged.outcome is CheckOutcome.OK
+    assert judged.details[0].endswith("without earlyoom, rdma")
     assert verdict({**lacking, "tool:git": ""}, answers, without=without).outcome is CheckOutcome.FAILED
 
 
@@ -230,7 +230,7 @@ def of_rays(*rays: tuple[str, str], imported: str = "2.60.0") -> tuple[str, ...]
         "versions": ProbeAnswer([["ray", imported, "/usr/lib/python3/dist-packages"]]),
         "requirements": ProbeAnswer({"python": "3.12.3", "distributions": []}),
     }
-    return verdict({f"ray:{path}": said for path, said in rays}, answers).details
+    return verdict({f"ray:{path}": fact for path, fact in rays}, answers).details
 
 
 OLD, NEW = ("/usr/bin/ray", "2.44.0/3.12.3"), ("/opt/venv/bin/ray", "2.60.0/3.12.3")

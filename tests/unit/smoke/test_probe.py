@@ -58,8 +58,8 @@ class ScriptedContainer:
 
 
 def answers(container: ScriptedContainer, *questions: str) -> dict[str, tuple[object, bool]]:
-    found = ask_probe(cast(ProbeContainer, container), questions, timeout_s=1, log=NullLog())
-    return {question: (answer.value or answer.error, answer.crashed) for question, answer in found.items()}
+    result = ask_probe(cast(ProbeContainer, container), questions, timeout_s=1, log=NullLog())
+    return {question: (answer.value or answer.error, answer.crashed) for question, answer in result.items()}
 
 
 def test_one_life_answers_everything() -> None:
@@ -70,9 +70,9 @@ def test_one_life_answers_everything() -> None:
 
 def test_a_question_that_kills_the_probe_is_answered_with_that_and_the_rest_is_asked() -> None:
     container = ScriptedContainer(a=["dies"])
-    found = answers(container, "a", "b")
-    assert found["a"] == ("the Python process died (exit status 1); its last words: Fatal error", False)
-    assert found["b"] == ("B", False)
+    result = answers(container, "a", "b")
+    assert result["a"] == ("the Python process died (exit status 1); its last words: Fatal error", False)
+    assert result["b"] == ("B", False)
     assert container.asked() == [["a", "b"], ["b"]]
 
 
@@ -84,22 +84,22 @@ def test_a_crash_of_the_emulator_is_tried_again() -> None:
 
 def test_after_two_more_tries_the_crash_is_the_answer() -> None:
     container = ScriptedContainer(a=["segfaults"] * 3)
-    found = answers(container, "a", "b")
-    assert found["a"][1]
-    assert found["b"] == ("B", False)
+    result = answers(container, "a", "b")
+    assert result["a"][1]
+    assert result["b"] == ("B", False)
     assert container.asked() == [["a", "b"], ["a", "b"], ["a", "b"], ["b"]]
 
 
 def test_without_an_emulator_a_segfault_is_the_answer_at_once_and_names_the_signal() -> None:
     container = ScriptedContainer(a=["segfaults"] * 3)
     container.emulated = False
-    found = answers(container, "a", "b")
-    assert found["a"] == ("the Python process died (signal 11 (SIGSEGV)); its last words: none", False)
-    assert found["b"] == ("B", False)
+    result = answers(container, "a", "b")
+    assert result["a"] == ("the Python process died (signal 11 (SIGSEGV)); its last words: none", False)
+    assert result["b"] == ("B", False)
     assert container.asked() == [["a", "b"], ["b"]]
 
 
-def test_the_emulators_own_words_are_proof_wherever_they_are_said() -> None:
+def test_the_emulators_own_words_prove_a_crash_without_an_emulator_too() -> None:
     container = ScriptedContainer(a=["aborts after the emulator's words"])
     container.emulated = False
     assert answers(container, "a") == {"a": ("A", False)}
@@ -113,13 +113,13 @@ def test_an_answer_beside_the_words_of_a_crash_is_not_a_pass() -> None:
 
 def test_a_question_without_end_is_stopped() -> None:
     container = ScriptedContainer(a=["hangs"])
-    found = answers(container, "a", "b")
-    assert found["a"] == ("no answer in time; its last words: none", False)
-    assert found["b"] == ("B", False)
+    result = answers(container, "a", "b")
+    assert result["a"] == ("no answer in time; its last words: none", False)
+    assert result["b"] == ("B", False)
     assert ["bash", "-c", "kill -9 9"] in container.commands
 
 
 def test_an_image_without_python_answers_nothing_and_says_so() -> None:
-    found = answers(ScriptedContainer(**{"no python": []}), "a", "b")
-    assert "executable file not found" in str(found["a"][0])
-    assert "executable file not found" in str(found["b"][0])
+    result = answers(ScriptedContainer(**{"no python": []}), "a", "b")
+    assert "executable file not found" in str(result["a"][0])
+    assert "executable file not found" in str(result["b"][0])
