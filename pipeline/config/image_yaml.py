@@ -1,6 +1,7 @@
 """Writes the text of an image.yaml, and adds to one so that all else stays as it was written, comments too.
 
-The text is edited at the places that PyYAML gives: a round trip through PyYAML would lose comments and layout.
+The text is edited at the places that PyYAML gives. A round trip through PyYAML would lose comments; one through
+ruamel.yaml keeps them, but changes indentation and spacing (tried with 0.19).
 """
 
 import json

@@ -223,7 +223,7 @@ def _is_held(name: str, platform: str) -> bool:
 def _container_error(name: str, platform: str, error: "APIError") -> TandemError:
     """Returns the failure to report when no container of an image can be created."""
     message = f"the engine cannot create a container of {name} for {platform}: {error.explanation}"
-    if error.status_code == 404:
+    if error.status_code == 404 or "not found" in str(error.explanation):
         return ImageMissing(message)
     # containerd/containerd#9263
     zstd = "its layers are zstd under Docker's manifest type, which this engine cannot unpack: use one with OCI's"
@@ -246,11 +246,14 @@ def created_container(name: str, platform: str, **options: Any) -> Iterator[tupl
     api, labels = client.api, {engine.LABEL: CONTAINER_KIND, containers.OWNER_LABEL: owners.current_owner()}
     options |= {"platform": platform, "labels": labels, "use_config_proxy": False}
     try:
-        identity, has_command = api.create_container(name, **options)["Id"], True
+        try:
+            identity, has_command = api.create_container(name, **options)["Id"], True
+        except APIError as error:
+            if "no command specified" not in str(error.explanation).lower():
+                raise
+            identity, has_command = api.create_container(name, command=["none"], **options)["Id"], False
     except APIError as error:
-        if "no command specified" not in str(error.explanation).lower():
-            raise _container_error(name, platform, error) from error
-        identity, has_command = api.create_container(name, command=["none"], **options)["Id"], False
+        raise _container_error(name, platform, error) from error
     try:
         yield identity, has_command
     finally:
