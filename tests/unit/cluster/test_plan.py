@@ -3,6 +3,7 @@ import json
 import tarfile
 from dataclasses import replace as replace_state
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from msgspec.structs import replace
@@ -120,6 +121,16 @@ def test_stand_ins_are_told_that_they_are_and_machines_are_not(model: Path) -> N
     assert plan.network is None
     assert plan.ray is not None
     assert "10.0.0.1:6379" in plan.ray
+
+
+@pytest.mark.parametrize("executor", ["ray", "none"])
+def test_on_machines_the_api_listens_on_loopback_alone(model: Path, executor: Literal["ray", "none"]) -> None:
+    nodes = (Node(name="a", address="10.0.0.1"), Node(name="b", address="10.0.0.2"))
+    head, worker = _plans(replace(LOCAL, nodes=nodes, executor=executor), model)
+    assert head.serve is not None
+    assert head.serve[head.serve.index("--host") + 1] == "127.0.0.1"
+    assert "0.0.0.0" not in (*head.serve, *(worker.serve or ()))
+    assert (head.published, worker.published) == (None, None)
 
 
 def test_the_configured_environment_has_the_last_word(model: Path) -> None:
