@@ -263,11 +263,8 @@ def _deployed(plans: tuple[NodePlan, ...], cluster: Cluster, port: int, completi
 def _architecture(endpoint: str) -> str:
     """Returns the architecture of an engine's machine, as platforms name it."""
     if endpoint == "local":
-        machine = str(engine.get(endpoint, "/info")["Architecture"])
+        info = engine.get(endpoint, "/info")
     else:
-        client = engine.client(endpoint)
-        try:
-            machine = str(client.info()["Architecture"])
-        finally:
-            client.close()
-    return platforms.architecture_of(machine)
+        with engine.session(endpoint) as client:
+            info = client.info()
+    return platforms.architecture_of(str(info["Architecture"]))

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from http import HTTPStatus
+from math import isfinite
 
 from msgspec import Struct
 
@@ -138,7 +139,7 @@ def parse_completion(body: bytes, serve: Serve) -> Completion:
         return Completion(
             prompt_tokens=list(choice["prompt_token_ids"]),
             tokens=list(choice["token_ids"]),
-            logprobs=[round(float(logprob), 6) for logprob in choice["logprobs"]["token_logprobs"]],
+            logprobs=[_finite(logprob) for logprob in choice["logprobs"]["token_logprobs"]],
             text=str(choice["text"]),
         )
     except (ValueError, LookupError, TypeError) as error:
@@ -173,6 +174,13 @@ def largest_difference(completion: Completion, reference: Completion) -> float:
     """Returns the largest difference between log-probabilities of the two."""
     pairs = zip(completion.logprobs, reference.logprobs, strict=True)
     return max((abs(mine - theirs) for mine, theirs in pairs), default=0.0)
+
+
+def _finite(logprob: float) -> float:
+    value = round(float(logprob), 6)
+    if not isfinite(value):
+        raise ValueError(f"a log-probability is {value}")
+    return value
 
 
 def _shown(body: bytes, serve: Serve) -> str:

@@ -5,9 +5,10 @@ from functools import partial
 from typing import Any
 
 from pipeline.core.errors import TandemError
+from pipeline.core.http_client import is_loopback
 from pipeline.graph.garbage import MANIFESTS, Item, KeptReferences
 from pipeline.host import engine
-from pipeline.registry import api, local, records, transport
+from pipeline.registry import api, local, records
 
 
 def find_old_manifests(kept: KeptReferences, address: str, repositories: Sequence[str]) -> Iterator[Item]:
@@ -56,7 +57,7 @@ def collect_registry_garbage(address: str) -> None:
     """
     name = local.container_name(address)
     container = engine.find_container("local", name)
-    if not transport.is_loopback(address) or not container or not container["State"]["Running"]:
+    if not is_loopback(address) or not container or not container["State"]["Running"]:
         return
     if (container["Config"]["Labels"] or {}).get(engine.LABEL) != "registry":
         return

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from pipeline.config.launcher_contract import is_node_specific
 from pipeline.config.models import Cluster, CombinedImage, Image, Node, Pipeline
 from pipeline.config.serve_rules import serve_problems
+from pipeline.core.http_client import is_loopback
 from pipeline.core.names import normalised_name
 from pipeline.core.suggest import suggestion
 
@@ -249,10 +250,10 @@ def _container_violations(pipeline: Pipeline) -> Iterator[Violation]:
 
 def _port_violations(pipeline: Pipeline) -> Iterator[Violation]:
     """Yields services that would listen on the same port of this machine."""
-    host, _, port = pipeline.registry.address.rpartition(":")
+    address = pipeline.registry.address
     owner_of: dict[int, str] = {}
-    if host in ("localhost", "[::1]") or host.startswith("127."):
-        owner_of[int(port)] = "the registry (registry.address)"
+    if is_loopback(address):
+        owner_of[int(address.rpartition(":")[2])] = "the registry (registry.address)"
     for name, cluster in pipeline.clusters.items():
         if cluster.nodes[0].endpoint != "local":
             continue

@@ -47,6 +47,12 @@ class HttpResponse(Struct, frozen=True):
         return json.loads(self.body)
 
 
+def is_loopback(address: str) -> bool:
+    """Returns whether host:port is on this machine's loopback."""
+    host = address.rpartition(":")[0]
+    return host in ("localhost", "[::1]") or host.startswith("127.")
+
+
 def request(
     address: Address,
     path: str,

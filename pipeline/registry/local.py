@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from pipeline.core import procs
 from pipeline.core.errors import TandemError
+from pipeline.core.http_client import is_loopback
 from pipeline.core.log import Log
 from pipeline.core.waiting import wait_until
 from pipeline.host import endpoint, engine
@@ -17,7 +18,6 @@ from pipeline.lock import debs
 from pipeline.lock.debs import Deb
 from pipeline.lock.service_packages import REGISTRY
 from pipeline.registry import api
-from pipeline.registry.transport import is_loopback
 
 if TYPE_CHECKING:
     from docker import DockerClient

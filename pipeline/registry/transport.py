@@ -46,12 +46,6 @@ class Server(NamedTuple):
     port: int
 
 
-def is_loopback(address: str) -> bool:
-    """Returns whether host:port is on this machine's loopback."""
-    host = address.rpartition(":")[0]
-    return host in ("localhost", "[::1]") or host.startswith("127.")
-
-
 def request(
     address: str,
     path: str,
@@ -115,13 +109,13 @@ def find_login(address: str) -> tuple[str, str] | None:
 def server_of(address: str) -> Server:
     """Returns where the registry at host:port is asked, and how."""
     host, _, port = address.rpartition(":")
-    in_the_clear = is_loopback(address) or _is_insecure(address)
+    in_the_clear = http_client.is_loopback(address) or _is_insecure(address)
     return Server("http" if in_the_clear else "https", host.strip("[]"), int(port))
 
 
 def unreachable(address: str, error: Exception) -> RegistryUnreachable:
     """Returns the error for a registry that cannot be asked, with the cause and what to do about it."""
-    hint = START_HINT if is_loopback(address) else ""
+    hint = START_HINT if http_client.is_loopback(address) else ""
     if type(error).__module__ == "ssl":
         if "CERTIFICATE_VERIFY_FAILED" in str(error):
             folder = ENGINE_CERTIFICATES / address

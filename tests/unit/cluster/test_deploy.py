@@ -75,6 +75,15 @@ def test_anything_else_is_refused(body: bytes) -> None:
         service_api.parse_completion(body, Serve())
 
 
+@pytest.mark.parametrize("logprob", ["NaN", "-Infinity", "null"])
+def test_a_log_probability_that_is_not_a_number_is_refused_and_shown(logprob: str) -> None:
+    body = (
+        '{"choices": [{"text": "a", "token_ids": [1], "prompt_token_ids": [1], "logprobs": {"token_logprobs": [%s]}}]}'
+    )
+    with pytest.raises(TandemError, match=f"not the answer to a completion.*{logprob}"):
+        service_api.parse_completion((body % logprob).encode(), Serve())
+
+
 def test_ranks_are_read_from_a_nodes_own_log() -> None:
     log = (
         "INFO rank 1 in world size 2 is assigned as DP rank 0\n"
