@@ -9,7 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.cluster.plan import ANY_PORT, START_FILE, TANDEM_FOLDER, TOKEN_FILE, NodePlan
+from pipeline.cluster.plan import (
+    ANY_PORT,
+    SECRETS_FILE,
+    SECRETS_FOLDER,
+    START_FILE,
+    TANDEM_FOLDER,
+    TOKEN_FILE,
+    NodePlan,
+)
+from pipeline.core import redact
 from pipeline.core import tar as archives
 from pipeline.core.log import Log
 from pipeline.host import engine
@@ -76,7 +85,7 @@ class Nodes:
                 images.pull(plan.image, platform=plan.platform)
 
     def create_containers(self, token: str) -> None:
-        """Creates networks and containers, and copies our files and the token into them; nothing starts yet."""
+        """Creates networks and containers, and copies our files and the secrets into them; nothing starts yet."""
         for endpoint, network in {(plan.endpoint, plan.network) for plan in self.plans}:
             if network is not None:
                 labels = {LABEL: "node", f"{LABEL}.cluster": self.plans[0].cluster}
@@ -85,7 +94,8 @@ class Nodes:
             container = self._clients[plan.endpoint].containers.create(
                 plan.image, list(plan.command), **_container_options(plan)
             )
-            container.put_archive("/", pack_files({**plan.files, TOKEN_FILE: token.encode()}))
+            secrets = {TOKEN_FILE: token.encode(), SECRETS_FILE: plan.secrets.content}
+            container.put_archive("/", pack_files({**plan.files, **secrets}))
 
     def start_container(self, plan: NodePlan) -> None:
         """Starts one node's container."""
@@ -216,21 +226,22 @@ def difference(plan: NodePlan, state: ContainerState | None) -> str | None:
 
 
 def pack_files(files: Mapping[str, bytes]) -> bytes:
-    """Returns a tar of files, given by path below TANDEM_FOLDER; only root can read the token."""
+    """Returns a tar of files, given by path below TANDEM_FOLDER; only root can read the secrets."""
     folder = TANDEM_FOLDER.removeprefix("/")
+    secret = f"{SECRETS_FOLDER}/"
     return archives.archive_bytes(
-        {f"{folder}/{path}": (content, 0o600 if path == TOKEN_FILE else 0o644) for path, content in files.items()}
+        {f"{folder}/{path}": (content, 0o600 if path.startswith(secret) else 0o644) for path, content in files.items()}
     )
 
 
 def unpack_tar(tar: bytes, into: Path) -> None:
-    """Writes the plain files of a tar into one folder, each under the last part of its path."""
+    """Writes the plain files of a tar into one folder, each under the last part of its path, without secrets."""
     with tarfile.open(fileobj=io.BytesIO(tar)) as archive:
         for member in archive:
             content = archive.extractfile(member) if member.isfile() else None
             if content is not None:
                 into.mkdir(parents=True, exist_ok=True)
-                (into / Path(member.name).name).write_bytes(content.read())
+                (into / Path(member.name).name).write_bytes(redact.clean_bytes(content.read()))
 
 
 def read_output(client: "DockerClient", container: str, *, follow: bool) -> Iterable[bytes]:

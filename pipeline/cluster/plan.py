@@ -11,13 +11,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from msgspec.structs import replace as replace_fields
+
+from pipeline.cluster.service_secrets import ServiceSecrets, part_secrets
 from pipeline.config.launcher_contract import MASTER_PORT, RAY_PORT_ERA_A
 from pipeline.config.models import Cluster, Node
 from pipeline.host.engine import LABEL
 
 TANDEM_FOLDER = "/opt/tandem"
 """The folder of a node's container that holds our files."""
-TOKEN_FILE = "secrets/ray-token"
+SECRETS_FOLDER = "secrets"
+"""Only root can read its files."""
+TOKEN_FILE = f"{SECRETS_FOLDER}/ray-token"
+SECRETS_FILE = f"{SECRETS_FOLDER}/serve.json"
 START_FILE = "go"
 """The file that makes a waiting container start its engine when it arrives."""
 MODEL_FOLDER = "model"
@@ -89,6 +95,7 @@ class NodePlan:
     model: str
     """The model's folder in the container."""
     env: Mapping[str, str]
+    secrets: ServiceSecrets
     files: Mapping[str, bytes]
     """Contents by path below TANDEM_FOLDER."""
     mounts: Mapping[str, str]
@@ -133,6 +140,7 @@ class NodePlan:
             "published": self.published,
             "command": self.command,
             "env": dict(sorted(self.env.items())),
+            "secrets": self.secrets.hashes,
             "files": {path: hashlib.sha256(content).hexdigest() for path, content in sorted(self.files.items())},
             "mounts": dict(sorted(self.mounts.items())),
         }
@@ -156,8 +164,6 @@ def plan_nodes(
 
 def single_rank(cluster: Cluster) -> Cluster:
     """Returns the cluster that serves the same model on one rank; its answer is the reference."""
-    from msgspec.structs import replace as replace_fields
-
     node = Node(name="reference", endpoint=cluster.nodes[0].endpoint)
     return replace_fields(cluster, nodes=(node,), accelerators=1, executor="none")
 
@@ -172,6 +178,8 @@ def _plan_node(
 ) -> NodePlan:
     node = cluster.nodes[index]
     stand_in = node.address is None
+    serve, secrets = part_secrets(cluster.serve)
+    cluster = replace_fields(cluster, serve=serve)
     env = {**COMMON_ENV, **(STAND_IN_ENV if stand_in else {"VLLM_HOST_IP": str(node.address)}), **cluster.serve.env}
     if emulated:
         env["PYTHONPATH"] = ":".join(filter(None, (f"{TANDEM_FOLDER}/emulation", env.get("PYTHONPATH"))))
@@ -192,6 +200,7 @@ def _plan_node(
         serve=_serve_command(name, cluster, index, model),
         model=model,
         env=env,
+        secrets=secrets,
         files=files,
         mounts={} if copied else _model_mounts(model),
     )

@@ -8,7 +8,7 @@ from math import isfinite
 from msgspec import Struct
 
 from pipeline.config.models import Serve
-from pipeline.core import http_client
+from pipeline.core import http_client, redact
 from pipeline.core.errors import ConfigError, TandemError
 
 HOST = "127.0.0.1"
@@ -36,22 +36,31 @@ class Completion(Struct, frozen=True):
     text: str
 
 
+def split_api_keys(args: Sequence[str]) -> tuple[list[str], list[str] | None]:
+    """Returns a command line of vLLM without --api-key, and the keys of the last one; None if there is none."""
+    others: list[str] = []
+    keys: list[str] | None = None
+    follows = False
+    for word in args:
+        option, equals, value = word.partition("=")
+        if option.replace("_", "-") == "--api-key":
+            keys, follows = [value] if equals else [], not equals
+            continue
+        follows = follows and not word.startswith("-")
+        if follows and keys is not None:
+            keys.append(word)
+        else:
+            others.append(word)
+    return others, keys
+
+
 def api_keys(serve: Serve) -> tuple[str, ...]:
     """Returns the API keys that the service accepts: those of the last --api-key in serve.args, else VLLM_API_KEY.
 
     vLLM 0.19 reads its command line and environment like that. Raises ConfigError for a key that no HTTP header can
     carry.
     """
-    configured: list[str] = []
-    follows = False
-    for word in serve.args:
-        option, equals, value = word.partition("=")
-        if option.replace("_", "-") == "--api-key":
-            configured, follows = [value] if equals else [], not equals
-        elif word.startswith("-"):
-            follows = False
-        elif follows:
-            configured.append(word)
+    _, configured = split_api_keys(serve.args)
     keys = tuple(key for key in configured or [serve.env.get("VLLM_API_KEY", "")] if key)
     if not all(key.isascii() and key.isprintable() for key in keys):
         raise ConfigError(
@@ -68,10 +77,10 @@ def authorization(serve: Serve) -> dict[str, str]:
 
 
 def hide_keys(text: str, serve: Serve) -> str:
-    """Returns a text without the API keys: vLLM logs its arguments when it starts."""
+    """Returns a text without the API keys and other secrets: vLLM logs its arguments when it starts."""
     for key in sorted(api_keys(serve), key=len, reverse=True):
-        text = text.replace(key, "***")
-    return text
+        text = text.replace(key, redact.MASK)
+    return redact.clean(text)
 
 
 def is_healthy(port: int) -> bool:

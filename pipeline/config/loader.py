@@ -22,7 +22,7 @@ from pipeline.config.rules import (
     mixed_base_violations,
     pipeline_violations,
 )
-from pipeline.core import redact
+from pipeline.core import redact, sensitive
 from pipeline.core.errors import ConfigError
 from pipeline.core.suggest import closest_name, suggestion
 
@@ -42,7 +42,7 @@ class FileCache(Protocol):
         ...
 
     def forget(self, kind: str, path: Path | str) -> None:
-        """Drop the text of that kind for a file."""
+        """Drops the text of that kind for a file."""
         ...
 
 
@@ -82,15 +82,12 @@ class YamlFile(Struct, frozen=True):
 def load_config(root: Path, cache: FileCache | None = None) -> Config:
     """Reads and check the whole configuration below `root`. Raises ConfigError.
 
-    A file that the cache knows is not parsed again. The cache is not as private as pipeline.local.yaml may be, so its
-    value is never kept there.
+    A file that the cache knows is not parsed again.
     """
     images = dict(_load_images(root, cache))
     sources = [read_yaml(root / PIPELINE_FILE, root, cache)]
     if os.path.lexists(root / LOCAL_FILE):
-        if cache:
-            cache.forget(_CACHE_KIND, root / LOCAL_FILE)  # an earlier version kept it
-        sources.insert(0, read_yaml(root / LOCAL_FILE, root))
+        sources.insert(0, read_yaml(root / LOCAL_FILE, root, cache))
     for source in sources:
         redact.register_in(source.value)
     value: Any = {}
@@ -110,6 +107,8 @@ def read_yaml(file: Path, root: Path, cache: FileCache | None = None) -> YamlFil
     try:
         text = cache.fact(_CACHE_KIND, file, lambda _: _as_json(file, name)) if cache else ""
         value = json.loads(text) if text else _parse(file, name)
+        if cache and text and _is_private(name, value):
+            cache.forget(_CACHE_KIND, file)  # an earlier version kept it
     except OSError as error:
         raise _unreadable_error(name, file, error) from error
     return YamlFile(file, name, value)
@@ -122,13 +121,20 @@ def _parse(file: Path, name: str) -> Any:
 
 
 def _as_json(file: Path, name: str) -> str:
-    """Returns a file's value as JSON; empty if JSON cannot hold it, as with dates."""
+    """Returns a file's value as JSON; empty if it is private, or if JSON cannot hold it, as with dates."""
     value = _parse(file, name)
+    if _is_private(name, value):
+        return ""
     try:
         text = json.dumps(value)
     except (TypeError, ValueError):
         return ""
     return text if json.loads(text) == value else ""
+
+
+def _is_private(name: str, value: Any) -> bool:
+    """Returns whether a file's value must not be copied into the cache, which everybody may read."""
+    return name == LOCAL_FILE or any(True for _ in sensitive.value_secrets(value))
 
 
 def _unreadable_error(name: str, file: Path, error: OSError) -> ConfigError:

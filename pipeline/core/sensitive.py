@@ -67,8 +67,8 @@ def hide_urls(text: str, mask: str) -> str:
 def map_secret_options(args: Iterable[str], hide: Callable[[str, str], str]) -> Iterator[str]:
     """Yields a command line with `hide(option, value)` in place of each value that is a secret.
 
-    An option takes all words up to the next one that begins with two hyphens. Of any other word the whole is a secret
-    if it holds one: a URL with a password, or JSON with a key whose name says so. `option` is empty for the first.
+    An option takes all words up to the next one that begins with a hyphen. Of any other word the whole is a secret if
+    it holds one: a URL with a password, or JSON with a key whose name says so.
     """
     option = ""
     for word in args:
@@ -77,6 +77,7 @@ def map_secret_options(args: Iterable[str], hide: Callable[[str, str], str]) -> 
             hidden = equals and (name_says_secret(option) or holds_secret(value))
             yield f"{option}={hide(option, value)}" if hidden else word
         else:
+            option = "" if word.startswith("-") else option
             yield hide(option, word) if name_says_secret(option) or holds_secret(word) else word
 
 

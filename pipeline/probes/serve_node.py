@@ -2,6 +2,9 @@
 
 `python3 serve_node.py JSON` takes {"ray": argv or null, "serve": argv or null}. In an argv, "@address@" stands for the
 node's own address. The engine starts once the file `go` lies beside this one.
+
+`secrets/serve.json` beside this file, if it exists, is {"env": {name: value}, "words": {mark: value}}: variables for
+Ray and the engine, and parts of the engine's argv by the mark that stands in their place. `docker inspect` shows none.
 """
 
 import json
@@ -17,6 +20,7 @@ from pathlib import Path
 from types import FrameType
 
 GO = Path(__file__).with_name("go")
+SECRETS = Path(__file__).with_name("secrets") / "serve.json"
 STARTED = "Ray runtime started"
 # Ray's code gives its raylet 30 s (ray/_private/node.py), which a busy machine may exceed.
 TOO_SLOW = "timed out during startup"
@@ -41,19 +45,28 @@ def main(plan: dict[str, list[str] | None]) -> int:
     say(f"node {address}, {hard} open files (soft limit was {soft})")
     if SHIM.exists():
         preload(SHIM)
+    secrets = json.loads(SECRETS.read_text()) if SECRETS.exists() else {"env": {}, "words": {}}
+    os.environ.update(secrets["env"])
     running: dict[int, str] = {}
     if plan["ray"] is not None:
-        ray = start_ray([word.replace("@address@", address) for word in plan["ray"]])
+        ray = start_ray(filled(plan["ray"], {"@address@": address}))
         if ray is None:
             return 70
         running[ray.pid] = "ray"
         say("ray is up")
     if plan["serve"] is not None:
         wait_for_go(running)
-        argv = [word.replace("@address@", address) for word in plan["serve"]]
+        argv = filled(plan["serve"], {"@address@": address, **secrets["words"]})
         say("engine starts")
         running[subprocess.Popen(argv).pid] = "engine"
     return outlive(running)
+
+
+def filled(argv: list[str], marks: dict[str, str]) -> list[str]:
+    """Returns an argv with values in place of their marks."""
+    for mark, value in marks.items():
+        argv = [word.replace(mark, value) for word in argv]
+    return argv
 
 
 def preload(source: Path) -> None:

@@ -458,19 +458,24 @@ def test_a_key_that_is_not_text_is_found_at_its_line(root: Path, key: str) -> No
 LOCAL_SECRET = "clusters: {local: {serve: {env: {DB_PASSWD: s3cr3t-canary}}}}\n"
 
 
-def test_the_local_file_s_value_is_in_no_cache_not_even_from_before(root: Path) -> None:
-    file, local = root / "stats.json", root / "pipeline.local.yaml"
-    local.write_text(LOCAL_SECRET)
-    earlier = StatCache(file, now=lambda: 2**62)
-    loader.read_yaml(local, root, earlier)
-    earlier.save()
+@pytest.mark.parametrize("name", ["pipeline.local.yaml", "pipeline.yaml"])
+def test_a_file_with_secrets_is_in_no_cache_not_even_from_before(
+    root: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, source = root / "stats.json", root / name
+    source.write_text(LOCAL_SECRET if "local." in name else PIPELINE.replace("A: ", "DB_PASSWD: s3cr3t-canary, A: "))
+    with monkeypatch.context() as patch:
+        patch.setattr(loader, "_is_private", lambda *_: False)
+        earlier = StatCache(file, now=lambda: 2**62)
+        loader.read_yaml(source, root, earlier)
+        earlier.save()
     assert "s3cr3t-canary" in file.read_text()  # as an earlier version left it
-    for _ in range(2):
+    for _ in range(3):
         cache = StatCache(file, now=lambda: 2**62)
         assert loader.load_config(root, cache).cluster("local").serve.env["DB_PASSWD"] == "s3cr3t-canary"
         cache.save()
         assert "s3cr3t-canary" not in file.read_text()
-    assert "pipeline.yaml" in file.read_text()
+    assert "image.yaml" in file.read_text()
 
 
 def test_secrets_of_the_configuration_are_hidden_even_when_it_is_refused(root: Path) -> None:

@@ -61,11 +61,21 @@ def test_user_and_password_of_a_url(url: str, hidden: str, secrets: list[str]) -
 
 def test_the_values_of_secret_options_are_found_in_every_spelling() -> None:
     args = ["--api-key", "one", "two", "--hf-token=three", "--port", "8000", "--proxy", "http://me:four@host"]
-    args += ["--extra", '{"api_token": "five"}', "--max-num-batched-tokens", "4096", "--flag"]
-    assert option_secrets(args) == ["one", "two", "three", "http://me:four@host", '{"api_token": "five"}']
+    args += [
+        "--extra",
+        '{"api_token": "five"}',
+        "--max-num-batched-tokens",
+        "4096",
+        "--flag",
+        "--api-key",
+        "six",
+        "-O0",
+    ]
+    assert option_secrets(args) == ["one", "two", "three", "http://me:four@host", '{"api_token": "five"}', "six"]
     assert list(map_secret_options(args, lambda option, _: f"<{option}>")) == [
         *("--api-key", "<--api-key>", "<--api-key>", "--hf-token=<--hf-token>", "--port", "8000", "--proxy"),
         *("<--proxy>", "--extra", "<--extra>", "--max-num-batched-tokens", "4096", "--flag"),
+        *("--api-key", "<--api-key>", "-O0"),
     ]
 
 
