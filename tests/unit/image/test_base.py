@@ -89,7 +89,7 @@ def test_usr_is_merged(members: dict[str, tarfile.TarInfo]) -> None:
     assert members["var/run"].linkname == "/run"
 
 
-def test_what_software_expects_of_maintainer_scripts_is_there(members: dict[str, tarfile.TarInfo]) -> None:
+def test_files_that_software_expects_of_maintainer_scripts_exist(members: dict[str, tarfile.TarInfo]) -> None:
     assert members["usr/bin/sh"].linkname == "dash"
     assert members["usr/bin/cc"].linkname == "/etc/alternatives/cc"
     assert members["etc/alternatives/cc"].linkname == "/usr/bin/gcc"
@@ -98,13 +98,13 @@ def test_what_software_expects_of_maintainer_scripts_is_there(members: dict[str,
     assert members["etc/ssl/certs/A.pem"].linkname == "/usr/share/ca-certificates/mozilla/A.crt"
 
 
-def test_nothing_of_this_machine_or_of_today_is_there(members: dict[str, tarfile.TarInfo]) -> None:
+def test_the_root_has_nothing_of_this_machine_or_of_today(members: dict[str, tarfile.TarInfo]) -> None:
     absent = {"etc/hostname", "etc/resolv.conf", "etc/ld.so.cache", "var/log/apt.log", "etc/machine-id"}
     assert not absent & members.keys()
     assert not any(name.startswith("dev/") for name in members)
 
 
-def test_manuals_and_translations_go_but_copyrights_stay(members: dict[str, tarfile.TarInfo]) -> None:
+def test_manuals_and_translations_are_left_out_but_copyrights_stay(members: dict[str, tarfile.TarInfo]) -> None:
     assert "usr/share/doc/a/copyright" in members
     gone = ("changelog.gz", "a.1.gz", "a.mo")
     assert not [name for name in members if name.endswith(gone)]

@@ -87,7 +87,7 @@ def test_a_dockerfile_that_is_not_there_is_named(tmp_path: Path) -> None:
         filled(tmp_path / "Dockerfile", image())
 
 
-def test_the_labels_change_with_what_is_locked_and_with_nothing_else() -> None:
+def test_the_labels_change_with_the_pins_and_with_nothing_else() -> None:
     label = build.image_labels("cpu", LOCK)["tandem.lock"]
     assert label == build.image_labels("cpu", replace(LOCK, cutoff="2026-02-02", tools={"uv": "9"}))["tandem.lock"]
     other = replace(VLLM, hashes=("sha256:" + "b" * 64,))
@@ -118,7 +118,7 @@ def test_an_alias_is_a_second_name_that_metadata_readers_find(tmp_path: Path) ->
     assert {f"{info}/RECORD", f"{info}/WHEEL"} <= files.keys()
 
 
-def test_an_alias_of_what_is_not_locked_is_refused(tmp_path: Path) -> None:
+def test_an_alias_of_an_unlocked_distribution_is_refused(tmp_path: Path) -> None:
     alias = Alias(name="vllm", version="1", of="vllm-gpu", reason="")
     said = r"dockerfiles/cpu/image\.yaml: aliases\[0\]\.of: 'vllm-gpu' is not locked"
     with pytest.raises(ConfigError, match=said) as caught:
@@ -212,7 +212,7 @@ def test_a_distribution_without_modules_is_refused(tmp_path: Path) -> None:
         ("ERROR: Cannot connect to the Docker daemon at unix:///x. Is it", HostError, "t: no Docker engine answers"),
     ],
 )
-def test_what_buildkit_says_becomes_one_message(stderr: str, kind: type[TandemError], message: str) -> None:
+def test_a_failure_of_buildkit_is_one_message(stderr: str, kind: type[TandemError], message: str) -> None:
     found = buildkit.build_failure(stderr, "t")
     assert type(found) is kind
     assert str(found).startswith(message)

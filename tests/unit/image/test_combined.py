@@ -69,7 +69,7 @@ def written(folder: Path, text: str) -> Path:
     return folder
 
 
-def test_ray_is_what_is_added_unless_something_else_is_said(tmp_path: Path) -> None:
+def test_ray_is_added_by_default(tmp_path: Path) -> None:
     image = loader.load_config(written(tmp_path, f"base: {{image: '{BASE}'}}\n")).images["gb10"]
     assert image == IMAGE
     assert request_of(image)["requirements"] == ["ray[default]"]
@@ -111,7 +111,7 @@ def test_a_mistake_is_named_with_its_place(tmp_path: Path, text: str, said: str 
     assert said in str(caught.value)
 
 
-def test_a_slip_in_the_key_of_another_image_is_no_debian_base(tmp_path: Path) -> None:
+def test_a_misspelled_base_key_is_not_taken_for_a_debian_base(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         loader.load_config(written(tmp_path, "base: {imag: 'a:1'}\n"))
     assert caught.value.hint == "did you mean 'image'?"
@@ -133,7 +133,7 @@ def test_the_lock_of_a_combined_image_is_read_as_it_was_written(tmp_path: Path) 
     ]
 
 
-def test_a_reading_that_was_changed_by_hand_is_refused(tmp_path: Path) -> None:
+def test_facts_that_were_edited_by_hand_are_refused(tmp_path: Path) -> None:
     lockfile.write_lock(LOCK, tmp_path)
     file = tmp_path / "lockfiles" / "gb10.reading.json"
     file.write_text(file.read_text().replace("8.1", "8.2"))
@@ -160,18 +160,18 @@ def test_two_images_that_are_not_combined_yet_are_sent_to_advise() -> None:
     assert "advise gb10" in caught.value.hint
 
 
-def test_a_package_that_is_not_added_cannot_be_upgraded(tmp_path: Path) -> None:
+def test_only_a_package_that_is_added_can_be_upgraded(tmp_path: Path) -> None:
     lockfile.write_lock(LOCK, tmp_path)
     with pytest.raises(ConfigError, match="no package 'rai' is locked"):
         lock.lock_image("gb10", IMAGE, tmp_path, "upgrade:rai", NullLog())
 
 
-def test_what_python_imports_counts_where_the_base_has_it_twice() -> None:
+def test_of_two_versions_in_the_base_the_one_that_python_imports_counts() -> None:
     assert LOCK.inside == {"vllm": "0.17.1rc1.dev25", "click": "8.1"}
     assert LOCK.versions == {**LOCK.inside, "ray": "2.57.1"}
 
 
-def test_additions_go_where_the_base_s_own_interpreter_looks() -> None:
+def test_additions_are_installed_where_the_interpreter_of_the_base_looks() -> None:
     place = LOCK.place
     assert (LOCK.python, LOCK.suite) == ("3.12", "")
     assert place.of("ray/__init__.py") == f"{SITE[1:]}/ray/__init__.py"
@@ -184,7 +184,7 @@ def test_the_wheels_fit_the_base_s_libc_and_python() -> None:
     assert lock.wheel_target(LOCK) == WheelTarget("arm64", "3.12", 39)
 
 
-def test_an_addition_may_not_take_the_place_of_a_file_of_the_base() -> None:
+def test_an_addition_may_not_replace_a_file_of_the_base() -> None:
     present, other = {"opt/venv/bin/ray": "f", "opt/venv/bin": "d"}, f"{SITE[1:]}/ray/a.py"
     with pytest.raises(TandemError) as caught:
         wheels.refuse_replacing({"ray": ["opt/venv/bin/ray", other]}, present, "image.yaml")
@@ -194,7 +194,7 @@ def test_an_addition_may_not_take_the_place_of_a_file_of_the_base() -> None:
     wheels.refuse_replacing({"ray": [other]}, present, "image.yaml")
 
 
-def test_what_lies_below_a_file_of_the_base_cannot_be_laid_over_it() -> None:
+def test_a_path_below_a_file_of_the_base_is_a_conflict() -> None:
     present = {"usr": "d", "usr/lib": "d", "usr/lib/os-release": "f", "lib": "l"}
     names = ["usr/lib/os-release/f", "usr/lib/new", "lib/x", "usr"]
     assert tar.conflicting_members(names, present) == ["usr", "usr/lib/os-release/f"]
@@ -206,7 +206,9 @@ def test_folders_of_the_base_are_not_in_our_archives(tmp_path: Path) -> None:
         assert archive.getnames() == ["root/a", "root/a/b"]
 
 
-def test_the_dockerfile_begins_with_the_base_s_digest_and_ends_with_what_launchers_need(tmp_path: Path) -> None:
+def test_the_dockerfile_begins_with_the_base_and_ends_with_the_launcher_s_settings(
+    tmp_path: Path,
+) -> None:
     template = Path(__file__).parents[3] / "dockerfiles/gb10/Dockerfile"
     reading = msgspec.structs.replace(READING, entrypoint=("vllm", "serve"), env={"PATH": "/opt/venv/bin:/bin"})
     image = CombinedImage(base=IMAGE.base, env={"A": "1"})
@@ -234,7 +236,7 @@ def test_the_labels_name_the_base_and_its_digest() -> None:
     assert found["tandem.lock"] != other["tandem.lock"]
 
 
-def test_a_file_of_ours_may_not_take_the_place_of_one_of_the_base(tmp_path: Path) -> None:
+def test_an_own_file_may_not_replace_a_file_of_the_base(tmp_path: Path) -> None:
     place = tmp_path / "files" / "etc"
     place.mkdir(parents=True)
     (place / "passwd").touch()
@@ -245,14 +247,14 @@ def test_a_file_of_ours_may_not_take_the_place_of_one_of_the_base(tmp_path: Path
         own_files.write_own_files("gb10", image, LOCK, tmp_path, tuple, scratch, into, below)
 
 
-def test_an_alias_may_not_stand_for_another_version_of_what_is_inside() -> None:
+def test_an_alias_may_not_have_the_name_of_a_distribution_of_the_base() -> None:
     image = CombinedImage(base=IMAGE.base, aliases=(Alias(name="vllm", version="1", of="ray", reason="r"),))
     with pytest.raises(ConfigError, match=r"aliases\[0\]\.name: vllm 0\.17\.1rc1\.dev25 is in the image already"):
         own_files.refuse_taken_names("gb10", image, LOCK, Path())
 
 
 @pytest.mark.parametrize("name", ["Click", "ray"])
-def test_a_distribution_of_ours_may_not_be_there_twice(tmp_path: Path, name: str) -> None:
+def test_an_own_distribution_may_not_have_the_name_of_an_installed_one(tmp_path: Path, name: str) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "pyproject.toml").write_text(f"[project]\nname = '{name}'\nversion = '5'\n")
     image = CombinedImage(base=IMAGE.base, distributions=("mine",))
@@ -261,7 +263,7 @@ def test_a_distribution_of_ours_may_not_be_there_twice(tmp_path: Path, name: str
 
 
 @pytest.mark.parametrize(("alias", "beside"), [("My_Plugin", "other"), ("else", "my.plugin")])
-def test_no_two_of_ours_may_be_one_distribution(tmp_path: Path, alias: str, beside: str) -> None:
+def test_two_own_distributions_may_not_have_one_name(tmp_path: Path, alias: str, beside: str) -> None:
     for folder, name in {"mine": "my-plugin", "more": beside}.items():
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "pyproject.toml").write_text(f"[project]\nname = '{name}'\nversion = '5'\n")

@@ -73,7 +73,7 @@ def test_every_record_names_its_files_from_where_it_lies_in_the_image(tmp_path: 
     assert there == set(found.files.values())
 
 
-def test_what_an_installer_says_of_this_machine_is_taken_out(tmp_path: Path) -> None:
+def test_files_of_the_installer_are_removed(tmp_path: Path) -> None:
     info = "demo-1.0.dist-info"
     installed(
         tmp_path, "demo", {"demo.py": b"", **{f"{info}/{name}": b"here" for name in installed_tree.INSTALLER_FILES}}
@@ -84,7 +84,7 @@ def test_what_an_installer_says_of_this_machine_is_taken_out(tmp_path: Path) -> 
     assert not any((tmp_path / info / name).exists() for name in installed_tree.INSTALLER_FILES)
 
 
-def test_what_another_installer_said_of_what_a_distribution_brings_along_stays(tmp_path: Path) -> None:
+def test_installer_files_of_a_vendored_distribution_stay(tmp_path: Path) -> None:
     inside = "demo/vendored/x-1.dist-info/INSTALLER"
     installed(tmp_path, "demo", {inside: b"pip\n"})
     (found,) = installed_tree.normalise_tree(tmp_path, place.debian_place("3.13"), {})
@@ -120,7 +120,7 @@ def test_record_does_not_depend_on_the_order_in_which_it_was_written(tmp_path: P
 
 
 @pytest.mark.parametrize("last", [b"of a", b"of b"])
-def test_of_two_that_bring_one_file_the_first_by_name_has_it_whoever_came_last(tmp_path: Path, last: bytes) -> None:
+def test_of_two_distributions_with_one_file_the_first_by_name_wins(tmp_path: Path, last: bytes) -> None:
     for name in "ab":
         installed(tmp_path, name, {"shared/x.py": f"of {name}".encode()})
         with zipfile.ZipFile(tmp_path / f"{name}.whl", "w") as wheel:
@@ -135,7 +135,7 @@ def test_of_two_that_bring_one_file_the_first_by_name_has_it_whoever_came_last(t
     assert rows(tmp_path, "b")["shared/x.py"] == (vouch(b"of a"), "4")
 
 
-def test_a_distribution_that_was_not_installed_whole_is_named(tmp_path: Path) -> None:
+def test_a_distribution_that_was_not_installed_completely_is_named(tmp_path: Path) -> None:
     installed(tmp_path, "demo", {"demo.py": b""}, record=False)
     with pytest.raises(TandemError, match="not installed as it should be: lost, demo"):
         installed_tree.normalise_tree(tmp_path, place.debian_place("3.13"), {"lost": tmp_path / "lost.whl"})
@@ -200,7 +200,7 @@ def test_an_archive_leaves_tmp_and_roots_home_their_modes(tmp_path: Path) -> Non
     ]
 
 
-def test_an_archive_knows_neither_the_umask_nor_the_clock(tmp_path: Path) -> None:
+def test_an_archive_depends_neither_on_the_umask_nor_on_the_clock(tmp_path: Path) -> None:
     digests = []
     for name, mask, when in (("a", 0o002, 0), ("b", 0o077, 1_600_000_000)):
         before = os.umask(mask)

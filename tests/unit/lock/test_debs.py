@@ -50,7 +50,7 @@ def test_a_machine_without_debian_sources_has_none() -> None:
     assert debs.derive_sources("https://node.invalid/|nodistro|main|\n", "trixie", "bookworm") == ()
 
 
-def test_a_source_named_by_rank_counts() -> None:
+def test_a_source_may_name_its_suite_by_rank() -> None:
     assert debs.derive_sources("http://m.invalid/debian/|stable|main|Debian", "trixie", "trixie") != ()
 
 
@@ -62,7 +62,7 @@ def test_a_stanza_becomes_a_package() -> None:
     assert (package.version, package.size, package.sha256) == ("1.5.7+dfsg-1", 278000, "0123456789abcdef")
 
 
-def test_a_stanza_without_a_hash_is_no_package() -> None:
+def test_a_stanza_without_a_hash_is_ignored() -> None:
     assert apt.parse_stanza(STANZA.replace("SHA256", "MD5sum")) is None
 
 
@@ -89,11 +89,11 @@ def test_a_security_update_is_looked_for_on_the_security_mirror_first(tmp_path: 
         ),
     ],
 )
-def test_apts_complaint_is_one_message(said: str, expected: str) -> None:
+def test_apts_refusal_is_one_message(said: str, expected: str) -> None:
     assert expected in apt.refusal_message(said, "trixie", "arm64")
 
 
-def test_the_packages_that_stand_in_each_others_way_are_read_from_apts_words() -> None:
+def test_packages_that_exclude_each_other_are_read_from_apts_output() -> None:
     said = (
         "The following packages have unmet dependencies:\n"
         " a : Depends: b (= 2) but 1 is to be installed\n"
@@ -112,7 +112,7 @@ def test_a_package_is_read_without_dpkg(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"!<arch>\n", b"<html>not found</html>"])
-def test_what_is_no_package_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_a_package_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "a.deb"
     path.write_bytes(content)
     with pytest.raises(TandemError, match=r"a\.deb"), deb.data(path):
@@ -134,7 +134,7 @@ def test_old_top_folders_lie_below_usr(name: str, there: str) -> None:
     assert deb.merged(name) == there
 
 
-def test_an_item_is_named_so_that_a_person_finds_it(tmp_path: Path) -> None:
+def test_a_missing_package_is_named_with_version_and_architecture(tmp_path: Path) -> None:
     package = tinydeb.make(tmp_path / "a.deb", "a", {})
     (item,) = debs.store_items([package], [])
     error = store.MissingFileError(item, "404")

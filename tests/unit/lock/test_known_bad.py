@@ -7,13 +7,13 @@ from pipeline.lock.known_bad import DASHBOARD, find_warnings
 WHOLE = dict.fromkeys(DASHBOARD, "1")
 
 
-def test_ray_without_its_dashboard_is_said_with_what_is_missing() -> None:
+def test_ray_without_its_dashboard_is_reported_with_the_missing_packages() -> None:
     (said,) = find_warnings({"ray": "2.48.0", "aiohttp": "3.13.0", "cupy-cuda12x": "14.0"})
     assert said.startswith("ray 2.48.0 is without its dashboard's packages (aiohttp-cors, colorful, prometheus-client")
     assert "ask for ray[default]" in said
 
 
-def test_a_whole_ray_and_none_at_all_are_fine() -> None:
+def test_ray_with_its_dashboard_and_no_ray_cause_no_warning() -> None:
     assert find_warnings({"ray": "2.48.0", **WHOLE}) == ()
     assert find_warnings({"vllm": "0.17.1"}) == ()
 

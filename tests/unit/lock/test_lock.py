@@ -69,7 +69,7 @@ def test_the_deb_list_is_columns_without_a_mirror(root: Path) -> None:
     assert "://" not in "\n".join(lines)
 
 
-def test_what_is_asked_is_spelled_out_and_does_not_depend_on_order() -> None:
+def test_a_request_is_spelled_out_and_does_not_depend_on_order() -> None:
     expected = {
         "platform": "linux/arm64",
         "debian": "trixie",
@@ -87,7 +87,7 @@ def test_a_lock_that_answers_is_kept_in_every_mode_that_does_not_upgrade(root: P
         assert lock.lock_image("tiny", IMAGE, root, mode, NullLog()) == a_lock()
 
 
-def test_a_part_of_the_image_that_no_package_depends_on_does_not_unsettle_its_lock(root: Path) -> None:
+def test_an_edit_that_no_package_depends_on_does_not_invalidate_the_lock(root: Path) -> None:
     changed = DebianImage(base=IMAGE.base, python=IMAGE.python, env={"A": "b"}, workdir="/elsewhere")
     assert lock.answers_request(lockfile.read_lock("tiny", root), changed)
 
@@ -101,7 +101,7 @@ def test_frozen_fails_instead_of_resolving_and_says_what_is_new(root: Path) -> N
 
 
 @pytest.mark.parametrize("mode", ["", "frozen"])
-def test_an_alias_of_what_is_not_locked_is_refused_with_the_lock(root: Path, mode: str) -> None:
+def test_an_alias_of_an_unlocked_distribution_is_refused_after_the_lock_is_written(root: Path, mode: str) -> None:
     def with_alias(of: str) -> DebianImage:
         return DebianImage(
             base=IMAGE.base, python=IMAGE.python, aliases=(Alias(name="x", version="1", of=of, reason=""),)
@@ -150,7 +150,7 @@ def test_a_requirement_without_a_hash_is_refused() -> None:
         lockfile.parse_requirements("six==1.17.0\n", {})
 
 
-def test_what_a_wheel_must_fit_follows_from_the_locked_libc(root: Path) -> None:
+def test_the_locked_libc_decides_which_wheels_fit(root: Path) -> None:
     fits = lock.wheel_target(lockfile.read_lock("tiny", root))
     assert (fits.arch, fits.python, fits.glibc) == ("arm64", "3.13", 41)
 
@@ -201,7 +201,7 @@ def test_an_index_in_uv_toml_is_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("item", ["requests=>1", "--index-url http://x.invalid", "-r other.txt", "a b"])
-def test_what_is_no_requirement_is_refused_before_anything_runs(item: str) -> None:
+def test_an_item_that_is_not_a_requirement_is_refused_before_anything_runs(item: str) -> None:
     asked = resolver.WheelRequest(
         requirements=[item],
         constraints=(),
@@ -214,7 +214,7 @@ def test_what_is_no_requirement_is_refused_before_anything_runs(item: str) -> No
         resolver.resolve_wheels(asked, NullLog())
 
 
-def test_a_part_of_a_lock_that_is_gone_is_told_from_a_lock_that_never_was(root: Path) -> None:
+def test_a_missing_part_of_a_lock_is_told_from_a_missing_lock(root: Path) -> None:
     (root / "lockfiles" / "tiny.requirements.txt").unlink()
     with pytest.raises(ConfigError, match="it belongs to a lock, and is missing") as caught:
         lockfile.read_lock("tiny", root)

@@ -39,7 +39,7 @@ def test_a_wheel_of_the_target_fits(file: str) -> None:
         "nonsense.whl",
     ],
 )
-def test_a_wheel_of_something_else_does_not_fit(file: str) -> None:
+def test_a_wheel_for_another_target_does_not_fit(file: str) -> None:
     assert SPARK.rank(file) is None
 
 

@@ -41,7 +41,7 @@ def _params(serve: Serve) -> list[str]:
         lambda secret: Serve(args=(f"--otlp-traces-endpoint=http://me:{secret}@host",)),
     ],
 )
-def test_a_secret_is_not_among_the_inputs_but_its_change_is(make: Callable[[str], Serve]) -> None:
+def test_a_secret_is_not_in_the_inputs_but_its_change_shows(make: Callable[[str], Serve]) -> None:
     one, other = _params(make("geheim-1")), _params(make("geheim-2"))
     assert len(one) == 2
     for params, changed in zip(one, other, strict=True):
@@ -49,7 +49,7 @@ def test_a_secret_is_not_among_the_inputs_but_its_change_is(make: Callable[[str]
         assert params != changed
 
 
-def test_what_is_no_secret_is_shown_as_it_is() -> None:
+def test_a_value_that_is_not_a_secret_is_shown_as_it_is() -> None:
     args = ("--max-num-batched-tokens", "256", "--api-key", "x", "--tokenizer", "/t", "-O0")
     for params in _params(Serve(args=args, env={"TOKENIZERS_PARALLELISM": "false"})):
         for shown in ("256", "/t", "-O0", "TOKENIZERS_PARALLELISM"):
@@ -66,7 +66,7 @@ def test_the_key_s_loss_only_means_that_secrets_have_changed(tmp_path: Path, mon
     assert _params(serve) == one
 
 
-def test_a_node_that_cannot_be_looked_at_is_refused_before_anything_is_done(tmp_path: Path) -> None:
+def test_an_unreachable_kind_of_node_is_refused_before_anything_is_done(tmp_path: Path) -> None:
     nodes = (Node(name="a", endpoint="ssh://me@spark-1", address="10.0.0.1"), Node(name="b", address="10.0.0.2"))
     cluster = Cluster(image="cpu", nodes=nodes)
     config = Config(tmp_path, Pipeline(default="far", clusters={"far": cluster}), {"cpu": IMAGE})
