@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -46,14 +47,38 @@ class DeployError(TandemError):
         """The name of the cause in the catalogue, if it has one."""
 
 
+class PushedImage(Struct, frozen=True):
+    """An image that a registry holds: nodes can pull it."""
+
+    address: str
+    """host:port of the registry"""
+    repository: str
+    digest: str
+
+    @property
+    def reference(self) -> str:
+        """host:port/repository@sha256:…"""
+        return f"{self.address}/{self.repository}@{self.digest}"
+
+
+class AnyImage(Protocol):
+    """An image by its name: a pushed one, or one that only the local engine has."""
+
+    @property
+    def reference(self) -> str:
+        """repository@sha256:…"""
+
+
+ImageT = TypeVar("ImageT", bound=AnyImage)
+
+
 @dataclass(frozen=True, kw_only=True)
-class DeployTarget:
+class DeployTarget(Generic[ImageT]):
     """An image and the cluster that is to serve from it."""
 
     name: str
     cluster: Cluster
-    image: str
-    """repository@sha256:…"""
+    image: ImageT
     platform: str
     """os/architecture"""
     model: Path | None
@@ -85,7 +110,7 @@ class Deployed(Struct, frozen=True, kw_only=True):
     tokens: list[int]
 
 
-def deploy(target: DeployTarget, reference: Completion | None, logs: Path, log: Log) -> Deployed:
+def deploy(target: DeployTarget[PushedImage], reference: Completion | None, logs: Path, log: Log) -> Deployed:
     """Makes the cluster serve, unless it does already, and checks that one completion agrees with `reference`.
 
     The nodes' logs go to the folder `logs`. Raises DeployError, ConfigError, HostError, Cancelled.
@@ -93,7 +118,7 @@ def deploy(target: DeployTarget, reference: Completion | None, logs: Path, log: 
     return deploy_plans(plan_target(target), target.cluster, reference, logs, log)
 
 
-def complete_on_one_rank(target: DeployTarget, logs: Path, log: Log) -> Completion:
+def complete_on_one_rank(target: DeployTarget[ImageT], logs: Path, log: Log) -> Completion:
     """Returns the completion of the same image and model on one rank, in a container that is removed afterwards.
 
     Raises as deploy().
@@ -115,13 +140,14 @@ def complete_on_one_rank(target: DeployTarget, logs: Path, log: Log) -> Completi
             nodes.remove()
 
 
-def plan_target(target: DeployTarget) -> tuple[NodePlan, ...]:
+def plan_target(target: DeployTarget[ImageT]) -> tuple[NodePlan, ...]:
     """Returns the plan of every node, the head first. Raises ConfigError, HostError."""
     service_api.api_keys(target.cluster.serve)  # refused before anything starts
     wanted = target.platform.rpartition("/")[2]
     endpoints = {node.endpoint for node in target.cluster.nodes}
     emulated = any(_architecture(endpoint) != wanted for endpoint in endpoints)
-    return plan_nodes(target.name, target.cluster, target.image, target.platform, model=target.model, emulated=emulated)
+    image = target.image.reference
+    return plan_nodes(target.name, target.cluster, image, target.platform, model=target.model, emulated=emulated)
 
 
 def deploy_plans(

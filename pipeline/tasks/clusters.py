@@ -25,7 +25,7 @@ from pipeline.tasks.images import lock_mode, result_claims
 from pipeline.tasks.outputs import from_outputs, to_outputs
 
 if TYPE_CHECKING:
-    from pipeline.cluster.deploy import DeployTarget
+    from pipeline.cluster.deploy import DeployTarget, ImageT
 
 MODEL = "model:tiny"
 PROBES = "pipeline/probes/serve_*.py"
@@ -138,7 +138,7 @@ def _reference(config: Config, name: str, cluster: Cluster) -> Task:
         from pipeline.cluster import deploy
 
         built = from_outputs(run.upstream[build], Built)
-        target = _target(config, name, built.reference, run)
+        target = _target(config, name, built, run)
         completion = deploy.complete_on_one_rank(target, _logs(config, name + REFERENCE_SUFFIX), run.log)
         return {"answer": to_outputs(completion)}
 
@@ -167,13 +167,12 @@ def _deploy(config: Config, name: str, cluster: Cluster) -> Task:
 
     def run(run: Run) -> Outputs:
         from pipeline.cluster import deploy
+        from pipeline.cluster.deploy import PushedImage
         from pipeline.cluster.service_api import Completion
-        from pipeline.registry.push import Pushed
 
         for node in cluster.nodes:
             engine.api_address(node.endpoint)  # refused before anything is done
-        pushed = from_outputs(run.upstream[push], Pushed)
-        target = _target(config, name, str(pushed), run)
+        target = _target(config, name, from_outputs(run.upstream[push], PushedImage), run)
         wanted = msgspec.convert(run.upstream[reference]["answer"], Completion) if tiny else None
         return to_outputs(deploy.deploy(target, wanted, _logs(config, name), run.log))
 
@@ -189,7 +188,7 @@ def _deploy(config: Config, name: str, cluster: Cluster) -> Task:
             files=(PROBES, EMULATION),
             params={"cluster": {**to_outputs(cluster), "serve": _hidden(cluster.serve)}},
             tools=(_emulator(config, cluster),),
-            code=("pipeline.cluster.deploy", "pipeline.registry.push:Pushed"),
+            code=("pipeline.cluster.deploy",),
         ),
         needs=(push, *((MODEL, reference) if tiny else ())),
         run=run,
@@ -202,8 +201,8 @@ def _emulator(config: Config, cluster: Cluster) -> str:
     return f"emulator {config.images[cluster.image].platform}"
 
 
-def _target(config: Config, name: str, image: str, run: Run) -> "DeployTarget":
-    """Return what to start on a cluster: an image (repository@digest), and the model if Tandem makes it."""
+def _target(config: Config, name: str, image: "ImageT", run: Run) -> "DeployTarget[ImageT]":
+    """Return what to start on a cluster: an image, and the model if Tandem makes it."""
     from pipeline.cluster.deploy import DeployTarget
 
     cluster = config.pipeline.clusters[name]

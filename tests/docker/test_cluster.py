@@ -18,7 +18,7 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from pipeline.cluster import deploy
-from pipeline.cluster.deploy import DeployError, DeployTarget
+from pipeline.cluster.deploy import DeployError, DeployTarget, PushedImage
 from pipeline.cluster.nodes import LOWEST_CPU_SHARES, open_nodes, remove_cluster
 from pipeline.cluster.plan import TANDEM_FOLDER, TOKEN_FILE
 from pipeline.cluster.service_api import Completion
@@ -34,7 +34,7 @@ from tests import stored
 from tests.ports import free_port
 from tests.trigger import Trigger
 
-TAG = "tandem-test-cluster:1"
+TAG = "tandem-test/cluster:1"
 RAY = """
 import os, pathlib, sys, time
 head = "--head" in sys.argv
@@ -147,8 +147,11 @@ def _python(tar: tarfile.TarFile) -> None:
     _program(tar, "usr/bin/python3", wrapper)
 
 
+Target = DeployTarget[PushedImage]
+
+
 @pytest.fixture
-def target(image: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[DeployTarget]:
+def target(image: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Target]:
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text("{}")
     cluster = Cluster(
@@ -158,12 +161,15 @@ def target(image: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterat
     )
     name = f"test-{re.sub('[^a-z]+', '-', request.node.name)[5:35].strip('-')}"
     platform = "linux/" + platforms.architecture_of(engine.get("local", "/info")["Architecture"])
-    yield DeployTarget(name=name, cluster=cluster, image=image, platform=platform, model=tmp_path / "model")
+    repository, _, digest = image.partition("@")
+    address, _, path = repository.partition("/")
+    pushed = PushedImage(address, path, digest)
+    yield DeployTarget(name=name, cluster=cluster, image=pushed, platform=platform, model=tmp_path / "model")
     remove_cluster(engine.client(), name)
     procs.resume()
 
 
-def _with(target: DeployTarget, **env: str) -> DeployTarget:
+def _with(target: Target, **env: str) -> Target:
     serve = replace(target.cluster.serve, env={**target.cluster.serve.env, **env})
     return DeployTarget(
         name=target.name,
@@ -184,11 +190,11 @@ def _left(name: str) -> list[str]:
     return there + [str(network.name) for network in client.networks.list(filters={"label": label})]
 
 
-def _ids(target: DeployTarget) -> list[str]:
+def _ids(target: Target) -> list[str]:
     return [engine.find_container("local", plan.container)["Id"] for plan in deploy.plan_target(target)]
 
 
-def test_a_cluster_comes_up_answers_and_is_left_alone_the_second_time(target: DeployTarget, tmp_path: Path) -> None:
+def test_a_cluster_comes_up_answers_and_is_left_alone_the_second_time(target: Target, tmp_path: Path) -> None:
     log = NullLog()
     deployed = deploy.deploy(target, REFERENCE, tmp_path / "logs", log)
     assert [node.ranks for node in deployed.nodes] == [[0], [1]]
@@ -203,7 +209,7 @@ def test_a_cluster_comes_up_answers_and_is_left_alone_the_second_time(target: De
     assert "containers are up to date and healthy; nothing to do" in again.lines
 
 
-def test_another_argument_replaces_the_containers(target: DeployTarget, tmp_path: Path) -> None:
+def test_another_argument_replaces_the_containers(target: Target, tmp_path: Path) -> None:
     deploy.deploy(target, REFERENCE, tmp_path / "logs", NullLog())
     before = _ids(target)
     deploy.deploy(_with(target, OTHER="1"), REFERENCE, tmp_path / "logs", NullLog())
@@ -211,7 +217,7 @@ def test_another_argument_replaces_the_containers(target: DeployTarget, tmp_path
 
 
 def test_the_service_listens_on_loopback_only_and_the_token_is_nowhere_to_be_read(
-    target: DeployTarget, tmp_path: Path
+    target: Target, tmp_path: Path
 ) -> None:
     log = NullLog()
     deployed = deploy.deploy(target, REFERENCE, tmp_path / "logs", log)
@@ -228,9 +234,7 @@ def test_the_service_listens_on_loopback_only_and_the_token_is_nowhere_to_be_rea
     assert not [text for text in told if token.strip() in text]
 
 
-def test_an_engine_that_dies_fails_at_once_with_its_cause_and_leaves_only_logs(
-    target: DeployTarget, tmp_path: Path
-) -> None:
+def test_an_engine_that_dies_fails_at_once_with_its_cause_and_leaves_only_logs(target: Target, tmp_path: Path) -> None:
     with pytest.raises(DeployError, match="took ranks on several nodes for ranks of one machine") as failure:
         deploy.deploy(_with(target, FAULT="engine"), REFERENCE, tmp_path / "logs", NullLog())
     assert failure.value.cause == "shared-memory"
@@ -239,7 +243,7 @@ def test_an_engine_that_dies_fails_at_once_with_its_cause_and_leaves_only_logs(
     assert (tmp_path / "logs" / "worker-ray" / "worker-1.out").exists()
 
 
-def test_a_raylet_that_is_too_slow_is_tried_again_and_then_named(target: DeployTarget, tmp_path: Path) -> None:
+def test_a_raylet_that_is_too_slow_is_tried_again_and_then_named(target: Target, tmp_path: Path) -> None:
     log = NullLog()
     with pytest.raises(DeployError, match="30 s that Ray gives it") as failure:
         deploy.deploy(_with(target, FAULT="raylet"), REFERENCE, tmp_path / "logs", log)
@@ -248,23 +252,21 @@ def test_a_raylet_that_is_too_slow_is_tried_again_and_then_named(target: DeployT
     assert _left(target.name) == []
 
 
-def test_an_answer_unlike_one_ranks_makes_the_verdict_fail(target: DeployTarget, tmp_path: Path) -> None:
+def test_an_answer_unlike_one_ranks_makes_the_verdict_fail(target: Target, tmp_path: Path) -> None:
     with pytest.raises(DeployError, match=r"^verdict: 1 of 1 log-probabilities") as failure:
         deploy.deploy(_with(target, FAULT="answer"), REFERENCE, tmp_path / "logs", NullLog())
     assert failure.value.cause == "wrong-answer"
     assert _left(target.name) == []
 
 
-def test_an_engine_that_dies_of_the_completion_is_told_from_a_wrong_answer(
-    target: DeployTarget, tmp_path: Path
-) -> None:
+def test_an_engine_that_dies_of_the_completion_is_told_from_a_wrong_answer(target: Target, tmp_path: Path) -> None:
     with pytest.raises(DeployError) as failure:
         deploy.deploy(_with(target, FAULT="core"), REFERENCE, tmp_path / "logs", NullLog())
     assert (failure.value.step, failure.value.cause) == ("completion", "engine-core")
     assert _left(target.name) == []
 
 
-def test_a_taken_port_is_named_before_anything_starts(target: DeployTarget, tmp_path: Path) -> None:
+def test_a_taken_port_is_named_before_anything_starts(target: Target, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", target.cluster.serve.port)), pytest.raises(DeployError) as failure:
         deploy.deploy(target, REFERENCE, tmp_path / "logs", NullLog())
     assert failure.value.step == "preflight"
@@ -273,13 +275,13 @@ def test_a_taken_port_is_named_before_anything_starts(target: DeployTarget, tmp_
 
 
 @pytest.mark.parametrize("moment", ["tandem: ray is up", "tandem: engine starts"])
-def test_an_interrupted_deploy_leaves_nothing(target: DeployTarget, tmp_path: Path, moment: str) -> None:
+def test_an_interrupted_deploy_leaves_nothing(target: Target, tmp_path: Path, moment: str) -> None:
     with pytest.raises(Cancelled):
         deploy.deploy(_with(target, FAULT="hangs"), REFERENCE, tmp_path / "logs", Trigger(moment, procs.cancel))
     assert _left(target.name) == []
 
 
-def test_a_killed_node_is_noticed_while_the_engine_is_awaited(target: DeployTarget, tmp_path: Path) -> None:
+def test_a_killed_node_is_noticed_while_the_engine_is_awaited(target: Target, tmp_path: Path) -> None:
     def kill() -> None:
         engine.client().containers.get(f"tandem-{target.name}-worker").kill()
 
@@ -291,14 +293,14 @@ def test_a_killed_node_is_noticed_while_the_engine_is_awaited(target: DeployTarg
     assert _left(target.name) == []
 
 
-def _on_the_nodes(target: DeployTarget, model: Path) -> DeployTarget:
+def _on_the_nodes(target: Target, model: Path) -> Target:
     """The target with a model that lies on the nodes."""
     cluster = replace(target.cluster, serve=replace(target.cluster.serve, model=str(model)))
     return DeployTarget(name=target.name, cluster=cluster, image=target.image, platform=target.platform, model=None)
 
 
 def test_a_model_that_is_not_on_a_node_is_named_with_the_node_and_nothing_is_created(
-    target: DeployTarget, tmp_path: Path
+    target: Target, tmp_path: Path
 ) -> None:
     missing = tmp_path / "not-there"
     with pytest.raises(DeployError, match=rf"head: serve\.model: {missing} does not exist on this node") as failure:
@@ -308,9 +310,7 @@ def test_a_model_that_is_not_on_a_node_is_named_with_the_node_and_nothing_is_cre
     assert _left(target.name) == []
 
 
-def test_a_model_whose_links_lead_out_of_what_is_mounted_is_refused_by_name(
-    target: DeployTarget, tmp_path: Path
-) -> None:
+def test_a_model_whose_links_lead_out_of_what_is_mounted_is_refused_by_name(target: Target, tmp_path: Path) -> None:
     (tmp_path / "linked").mkdir()
     (tmp_path / "linked" / "config.json").symlink_to(tmp_path / "model" / "config.json")
     with pytest.raises(DeployError, match=r"linked: config\.json is a link") as failure:
@@ -318,7 +318,7 @@ def test_a_model_whose_links_lead_out_of_what_is_mounted_is_refused_by_name(
     assert (failure.value.step, failure.value.cause) == ("preflight", "model-missing")
 
 
-def test_a_snapshot_of_the_hugging_face_cache_is_served(target: DeployTarget, tmp_path: Path) -> None:
+def test_a_snapshot_of_the_hugging_face_cache_is_served(target: Target, tmp_path: Path) -> None:
     repository = tmp_path / "hub" / "models--org--name"
     snapshot = repository / "snapshots" / "0123abc"
     snapshot.mkdir(parents=True)
@@ -334,7 +334,7 @@ def test_a_snapshot_of_the_hugging_face_cache_is_served(target: DeployTarget, tm
 
 
 @pytest.fixture
-def checkout(target: DeployTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def checkout(target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A working folder whose default cluster is the target's."""
     image = {"base": {"debian": "trixie", "packages": ["x"]}, "python": {"version": "3.13", "requirements": ["x"]}}
     cluster = {
@@ -351,7 +351,7 @@ def checkout(target: DeployTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.usefixtures("checkout")
 def test_ps_logs_and_down_tell_of_the_cluster_and_end_it(
-    target: DeployTarget, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     deploy.deploy(target, REFERENCE, tmp_path / "logs", NullLog())
     assert PsCommand().parse_execute(["--json"]) == 0
@@ -370,7 +370,7 @@ def test_ps_logs_and_down_tell_of_the_cluster_and_end_it(
     assert capsys.readouterr().out == f"{target.name}: nothing runs\n"
 
 
-def test_the_reference_comes_from_one_rank_that_is_gone_afterwards(target: DeployTarget, tmp_path: Path) -> None:
+def test_the_reference_comes_from_one_rank_that_is_gone_afterwards(target: Target, tmp_path: Path) -> None:
     completion = deploy.complete_on_one_rank(target, tmp_path / "logs", NullLog())
     assert completion == Completion(prompt_tokens=[1], tokens=[7], logprobs=[-1.0], text="ba")
     assert _left(f"{target.name}-reference") == []

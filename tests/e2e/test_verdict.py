@@ -12,7 +12,7 @@ from msgspec import convert
 from msgspec.structs import replace as changed
 
 from pipeline.cluster import deploy, tiny_model
-from pipeline.cluster.deploy import DeployError, DeployTarget
+from pipeline.cluster.deploy import DeployError, DeployTarget, PushedImage
 from pipeline.cluster.nodes import remove_cluster
 from pipeline.cluster.service_api import Completion
 from pipeline.config import loader
@@ -38,7 +38,7 @@ def spoiled(checkpoint: bytes) -> bytes:
 
 
 @pytest.fixture
-def target(deployed: Project, tmp_path: Path) -> Iterator[DeployTarget]:
+def target(deployed: Project, tmp_path: Path) -> Iterator[DeployTarget[PushedImage]]:
     """The deployed cluster's like, under another name and port, with the executor `none`; the first one is stopped."""
     down = deployed.doit("down")
     assert down.returncode == 0
@@ -49,7 +49,7 @@ def target(deployed: Project, tmp_path: Path) -> Iterator[DeployTarget]:
     yield DeployTarget(
         name="spoiled",
         cluster=changed(cluster, executor="none", serve=changed(cluster.serve, port=free_port())),
-        image=f"{deployed.registry}/tandem/cpu@{digest}",
+        image=PushedImage(deployed.registry, "tandem/cpu", digest),
         platform=loaded.images[cluster.image].platform,
         model=tmp_path / "model",
     )
@@ -58,7 +58,7 @@ def target(deployed: Project, tmp_path: Path) -> Iterator[DeployTarget]:
 
 @pytest.mark.timeout(1800)
 def test_a_spoiled_share_of_rank_1_makes_the_verdict_fail(
-    target: DeployTarget, deployed: Project, tmp_path: Path
+    target: DeployTarget[PushedImage], deployed: Project, tmp_path: Path
 ) -> None:
     reference = convert(deployed.record(f"reference:{CLUSTER}")["answer"], Completion)
     head, worker = deploy.plan_target(target)

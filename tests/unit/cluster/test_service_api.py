@@ -141,7 +141,7 @@ def test_a_key_that_no_header_can_carry_is_refused_before_anything_starts_and_no
     target = deploy.DeployTarget(
         name="x",
         cluster=cluster(Serve(args=("--api-key", key))),
-        image="r/cpu@sha256:" + "a" * 64,
+        image=deploy.PushedImage("r", "cpu", "sha256:" + "a" * 64),
         platform="linux/arm64",
         model=None,
     )
