@@ -23,9 +23,9 @@ from pipeline.foreign.comparison import Side
 
 @dataclass(frozen=True, kw_only=True)
 class AdviceRequest:
-    """What it is about: the image, made up where there is none yet, and what its folder is called.
+    """The image that advice is about. It need not exist yet.
 
-    `free`: its image.yaml says nothing of python yet.
+    `name` is that of its folder. It is `free` if its image.yaml has no key `python` yet.
     """
 
     name: str
@@ -35,7 +35,7 @@ class AdviceRequest:
 
     @property
     def origin(self) -> str:
-        """The file that asks."""
+        """Returns the file that asks for packages."""
         return f"dockerfiles/{self.name}/image.yaml" if self.name else "advise"
 
 
@@ -77,7 +77,7 @@ class AdviseCommand(GraphCommand):
     )  # fmt: skip
 
     def execute(self, opt_values: Options, pos_args: list[str]) -> int:
-        """Look, say, write; returns the exit code."""
+        """Read the images, print the verdicts, write image.yaml; returns the exit code."""
         here, words = checkout_root(), check_word_count(pos_args, self.name, most=1)
         loaded = loader.load_config(here)
         asked = _asked(loaded, words, opt_values)
@@ -134,7 +134,7 @@ def _looked(
 
 
 def _additions(asked: AdviceRequest, side: Side) -> Additions:
-    """The Python packages that image.yaml asks for, or would if it were written for a side."""
+    """Returns the Python packages that image.yaml asks for, or would ask for if it were written for a side."""
     from msgspec.structs import replace as with_
 
     python = asked.image.python
@@ -144,7 +144,7 @@ def _additions(asked: AdviceRequest, side: Side) -> Additions:
 
 
 def _asked(loaded: Config, words: list[str], options: Options) -> AdviceRequest:
-    """What the command line means. Raises ConfigError."""
+    """Returns what the command line asks for. Raises ConfigError."""
     given = (options["model_from"], options["cluster_from"])
     architectures = tuple(options["architecture"])
     if any(given):
@@ -188,7 +188,7 @@ def _asked(loaded: Config, words: list[str], options: Options) -> AdviceRequest:
 
 
 def _wanting(image: CombinedImage, architectures: tuple[str, ...]) -> CombinedImage:
-    """An image whose smoke.architectures are those of the command line, if there are any."""
+    """Returns the image with smoke.architectures of the command line, if there are any."""
     from msgspec.structs import replace as with_
 
     if not architectures:
@@ -230,7 +230,7 @@ def _check_new(loaded: Config, name: str) -> None:
 
 
 def _written(loaded: Config, asked: AdviceRequest, best: Combination, options: Options) -> str:
-    """Write what works, where there is a place for it; returns what was written, in words."""
+    """Write the combination that works to its image.yaml, if it has one; returns what was written, in words."""
     image, smoke = asked.image, {"architectures": options["architecture"], "without": best.without}
     if not asked.name:
         return ""

@@ -1,4 +1,4 @@
-"""The looks that advice needs: two images read, vLLM's registry as it runs, and what the resolver says."""
+"""Collects what advice needs: two images read, vLLM's registry as it runs, and the resolver's answers."""
 
 import hashlib
 import os
@@ -28,17 +28,17 @@ MAX_LOADED_ARCHITECTURES = 8  # architectures that are loaded, besides the listi
 
 
 def read_side(reference: str, platform: str, root: Path, log: Log) -> Side:
-    """An image resolved to its digest and read. Raises as reader does."""
+    """Resolves an image to its digest and reads it. Raises what foreign.pull raises."""
     digest = pull.resolve_digest(reference, platform, log)
     image_facts = facts_cache.scan_image(reference, digest, platform, root, log)
     return Side(f"{pull.repository_of(reference)}@{digest}", image_facts.facts)
 
 
 def add_running_registry(of: Side, architectures: Sequence[str], root: Path, log: Log) -> Side:
-    """A side with what its vLLM's registry says as it runs, in a container without network.
+    """Returns the side with the registry of its vLLM as it runs, in a container without network.
 
-    The first architectures are loaded too. What cannot be known here (the platform does not run, the emulator
-    crashed) is Running.error. Kept as readings are.
+    The first architectures are loaded too. If it cannot be asked here (the platform does not run, the emulator
+    crashed), the result has an `error`. Answers are cached like the facts of images.
     """
     first = heads_first(architectures, of.facts.architectures)[:MAX_LOADED_ARCHITECTURES]
     digest_of_names = hashlib.sha256("\n".join(first).encode()).hexdigest()[:12]
@@ -54,7 +54,7 @@ def add_running_registry(of: Side, architectures: Sequence[str], root: Path, log
 
 
 def try_additions(of: Side, wanted: Additions, origin: str, log: Log) -> ResolveAttempt:
-    """What adding Ray (or whatever image.yaml asks for) to a side comes to; the resolver is really asked."""
+    """Asks the resolver to add Ray, or the packages that image.yaml asks for, to a side."""
     request = resolver.WheelRequest(
         requirements=wanted.requirements,
         constraints=wanted.constraints,
@@ -80,7 +80,7 @@ def try_additions(of: Side, wanted: Additions, origin: str, log: Log) -> Resolve
 
 
 def find_later_vllm(model: Side, cluster: Side, log: Log) -> LaterVllm | None:
-    """The oldest later vLLM that resolves with the model's Transformers; None where the cluster's allows these."""
+    """Returns the oldest later vLLM that resolves with the model's Transformers; None if the cluster's allows these."""
     version = model.facts.version("transformers").partition("+")[0]
     if cluster.vllm is None or not comparison.transformers_conflicts(model, cluster):
         return None

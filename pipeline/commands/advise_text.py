@@ -1,4 +1,4 @@
-"""What `./doitw advise` prints: a table and verdicts for people, or JSON."""
+"""The output of `./doitw advise`: a table and verdicts for people, or JSON."""
 
 import textwrap
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ TEXT_COLUMNS = 118
 def advice_text(
     model: Side, cluster: Side, architectures: Sequence[str], found: Sequence[Combination], written: str
 ) -> list[str]:
-    """For people."""
+    """Returns the lines for people."""
     names = _about(model, cluster, architectures)
     head = ("", "model_from", "cluster_from")
     lines = [
@@ -52,7 +52,7 @@ def advice_text(
 def advice_json(
     model: Side, cluster: Side, architectures: Sequence[str], found: Sequence[Combination], written: str
 ) -> Json:
-    """What --json prints."""
+    """Returns the value for --json."""
     names = _about(model, cluster, architectures)
     brings: list[Json] = [
         dict(zip(("what", "model", "cluster"), row, strict=True)) for row in comparison_rows(model, cluster)
@@ -85,7 +85,7 @@ def advice_json(
 
 
 def _about(model: Side, cluster: Side, architectures: Sequence[str]) -> list[str]:
-    """The architectures that are wanted, and the heads of theirs that either side knows; pairs first."""
+    """Returns the wanted architectures and those of their prediction heads that a side knows; pairs first."""
     known = model.knows | cluster.knows
     own = [entry for entries_ in prediction_heads(architectures, known).values() for entry in entries_]
     return heads_first([*architectures, *own], known)

@@ -1,4 +1,4 @@
-"""Writes image.yaml for `./doitw advise`: whole or not at all, and only what the configuration then takes."""
+"""Writes image.yaml for `./doitw advise`: in one step, and only if the configuration is valid with it."""
 
 import shutil
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What the looking commands share: options anywhere on the line, the graph of dodo.py, JSON, failures in words."""
+"""The base of all commands: options anywhere on the line, the graph of dodo.py, JSON, failures in words."""
 
 import json
 import os
@@ -22,7 +22,7 @@ Options = dict[str, Any]
 
 
 class GraphCommand(Command):  # type: ignore[misc]  # doit has no annotations
-    """A command of doit that takes the graph and answers; options may stand anywhere, also after a task's name."""
+    """A command of doit that gets the graph. Options may stand anywhere, also after a task's name."""
 
     cmd_options: ClassVar[tuple[dict[str, Any], ...]] = (JSON,)
 
@@ -31,7 +31,7 @@ class GraphCommand(Command):  # type: ignore[misc]  # doit has no annotations
         self._loader = task_loader
 
     def parse_execute(self, in_args: Sequence[str]) -> int:
-        """Parse, execute, and word whatever goes wrong; returns the exit code."""
+        """Parse, execute, and report errors; returns the exit code."""
         if "--help" in in_args or "-h" in in_args:
             print(self.help())
             return Exit.OK
@@ -53,17 +53,17 @@ class GraphCommand(Command):  # type: ignore[misc]  # doit has no annotations
 
     @abstractmethod
     def answer(self, graph: Graph, options: Options, words: list[str]) -> int:
-        """What the command is for; returns the exit code. Raises TandemError."""
+        """Do what the command is for; returns the exit code. Raises TandemError."""
 
 
 def load_graph(task_loader: Any, given: Options) -> Graph:
-    """The graph that dodo.py makes. `given` are doit's own options before the command's name, such as `-f FILE`.
+    """Returns the graph that dodo.py makes. `given` are doit's own options before the command's name, as `-f FILE`.
 
-    Raises ConfigError if there is none, and what dodo.py raises.
+    Raises ConfigError if it makes none, and what dodo.py raises.
     """
     parser = CmdParse([CmdOption(option) for option in task_loader.cmd_options])
     where = {**parser.parse([])[0], **given}
-    # What dodo.py prints is no part of an answer.
+    # Output of dodo.py is not part of an answer.
     with redirect_stdout(sys.stderr):
         module = loader.get_module(where["dodoFile"], where["cwdPath"], where["seek_file"])
     for value in vars(module).values():
@@ -78,18 +78,18 @@ def print_json(value: Json) -> None:
 
 
 def wants_colour() -> bool:
-    """Whether stdout is a terminal of somebody who did not ask for no colours (no-color.org)."""
+    """Returns whether stdout is a terminal, unless NO_COLOR is set (no-color.org)."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
 def refuse_words(words: Sequence[str], command: str) -> None:
-    """Refuse words where a command takes none. Raises ConfigError."""
+    """Raises ConfigError if there are words: the command takes none."""
     if words:
         raise ConfigError(f"doit {command} takes no task, and there is {words[0]!r}", hint=f"./doitw help {command}")
 
 
 def exit_code_when_piped(act: Callable[[], int]) -> int:
-    """As refusing.worded(), for commands whose output others read."""
+    """Like failures.exit_code_of(), for commands whose output may be piped to a program that stops reading."""
 
     def flushed() -> int:
         code = act()
@@ -99,6 +99,6 @@ def exit_code_when_piped(act: Callable[[], int]) -> int:
     try:
         return failures.exit_code_of(flushed)
     except BrokenPipeError:
-        # The reader has seen enough; what Python flushes at its end must not complain.
+        # The reader has seen enough. Python's last flush must not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.OK

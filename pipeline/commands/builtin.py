@@ -20,13 +20,13 @@ DOITW = (
 
 
 class Refused(Command):  # type: ignore[misc]  # doit has no annotations
-    """A command of doit that would read or write doit's database, which is not used here: it names what to use."""
+    """A command that would read or write doit's database, which is not used here. It names what to use instead."""
 
     instead: ClassVar[str]
     doc_description = "doit keeps no database here: what is up to date follows from artifacts/records/."
 
     def parse_execute(self, in_args: Sequence[str]) -> int:  # noqa: ARG002  # whatever they are
-        """Say what to use."""
+        """Print what to use; returns the exit code."""
         return print_error(ConfigError(f"doit {self.name} has no meaning here", hint=self.instead))
 
 
@@ -88,7 +88,7 @@ class Help(cmd_help.Help):  # type: ignore[misc]  # doit has no annotations
         return exit_code_when_piped(act)
 
     def print_usage(self, cmds: dict[str, Any]) -> None:
-        """One line for each command and each word of ./doitw; doit comes here too with a word that means nothing."""
+        """Print a line for each command and each word of ./doitw. doit calls this for an unknown word, too."""
         if self._word is not None:
             if broken := sys.exc_info()[1]:  # dodo.py cannot be read, so nobody knows its tasks
                 raise broken

@@ -1,4 +1,4 @@
-"""What the commands about clusters share: which cluster is meant, and what runs of it where."""
+"""The selection of a cluster, and its containers, for all commands about clusters."""
 
 import sys
 from collections import Counter
@@ -24,10 +24,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class ClusterSelection:
-    """The cluster that a command is about; `known` are the names of all that pipeline.yaml has.
+    """The cluster that a command is about. `known` are the names of all clusters in pipeline.yaml.
 
-    One that pipeline.yaml does not have (any more) has no nodes, and `unknown` says so: it is to be raised if none of
-    the engines has anything of it.
+    A cluster that pipeline.yaml does not have (any more) has no nodes. `unknown` is the error to raise if none of
+    the engines has a container of it.
     """
 
     name: str
@@ -38,12 +38,12 @@ class ClusterSelection:
 
     @property
     def names(self) -> tuple[str, str]:
-        """What its containers are labelled with: its own, and those of a reference that was killed."""
+        """Returns the names in its containers' labels: its own, and that of a killed reference."""
         return self.name, self.name + REFERENCE_SUFFIX
 
 
 def checkout_root() -> Path:
-    """The checkout that the working folder lies in."""
+    """Returns the checkout that the working folder lies in. Raises ConfigError."""
     here = Path.cwd()
     for folder in (here, *here.parents):
         if (folder / MARKER).is_file():
@@ -52,14 +52,14 @@ def checkout_root() -> Path:
 
 
 def check_word_count(words: list[str], command: str, *, most: int) -> list[str]:
-    """The words after the command's name. Raises ConfigError if there are more than `most`."""
+    """Returns the words after the command's name. Raises ConfigError if there are more than `most`."""
     if len(words) > most:
         raise ConfigError(f"doit {command} takes no {words[most]!r} after {words[0]!r}", hint=f"./doitw help {command}")
     return words
 
 
 def select_cluster(cluster: str | None) -> ClusterSelection:
-    """The cluster of that name, or the default one. Raises ConfigError if the configuration is wrong."""
+    """Returns the cluster of that name, or the default one. Raises ConfigError if the configuration is wrong."""
     loaded = loader.load_config(checkout_root())
     clusters = loaded.pipeline.clusters
     name = cluster or loaded.pipeline.default
@@ -74,10 +74,10 @@ def select_cluster(cluster: str | None) -> ClusterSelection:
 
 
 def on_each_engine(selection: ClusterSelection, act: Callable[["DockerClient"], list[T]]) -> dict[str, list[T]]:
-    """What an act finds or does on each of the cluster's engines, by endpoint.
+    """Calls `act` with each of the cluster's engines; returns the results by endpoint.
 
     Raises HostError if an engine does not answer; for a cluster that pipeline.yaml does not have, that is only noted.
-    Raises ConfigError if there is no such cluster, and nothing of it either.
+    Raises ConfigError for an unknown cluster without any container.
     """
     results: dict[str, list[T]] = {}
     for endpoint in selection.engines:
@@ -94,9 +94,9 @@ def on_each_engine(selection: ClusterSelection, act: Callable[["DockerClient"], 
 
 
 def find_containers(selection: ClusterSelection) -> list[tuple[str, ContainerState]]:
-    """Every container of the cluster, in the order of its ranks, with the endpoint that it is on.
+    """Returns every container of the cluster with its endpoint, in the order of the ranks.
 
-    Those of a reference that was killed come last. Raises what on_each() raises.
+    Containers of a killed reference come last. Raises what on_each_engine() raises.
     """
 
     def containers(client: "DockerClient") -> list[ContainerState]:
@@ -115,12 +115,12 @@ def find_containers(selection: ClusterSelection) -> list[tuple[str, ContainerSta
 
 
 def is_node(selection: ClusterSelection, state: ContainerState) -> bool:
-    """Whether a container of the cluster is a node of it, not of its reference."""
+    """Returns whether a container is a node of the cluster, not of its reference."""
     return state.labels.get(f"{LABEL}.cluster") == selection.name
 
 
 def count_unknown_clusters(selection: ClusterSelection) -> Mapping[str, int]:
-    """Clusters that pipeline.yaml does not have, with the number of their containers in this machine's engine."""
+    """Returns the number of containers in this machine's engine for each cluster that pipeline.yaml does not have."""
     filters = {"label": f"{LABEL}=node"}
     try:
         with engine.session("local") as client:

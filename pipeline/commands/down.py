@@ -1,4 +1,4 @@
-"""`./doitw down`: stops a cluster and takes its containers and networks away."""
+"""`./doitw down`: stops a cluster and removes its containers and networks."""
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,13 +18,13 @@ class DownCommand(GraphCommand):
     doc_purpose = "stop a cluster: its containers and networks go, images and records stay"
     doc_usage = "[CLUSTER]"
     doc_description = (
-        "Without CLUSTER it is the default one of pipeline.yaml. One that pipeline.yaml has no more is found by its "
-        "containers, and what a reference that was killed left goes too."
+        "Without CLUSTER it is the default one of pipeline.yaml. One that was removed from pipeline.yaml is found by "
+        "its containers, and what a reference that was killed left goes too."
     )
     cmd_options: ClassVar[tuple[dict[str, Any], ...]] = ()
 
     def execute(self, opt_values: Options, pos_args: list[str]) -> int:  # noqa: ARG002  # it has no options
-        """Remove them and say so; returns the exit code."""
+        """Remove them and print their names; returns the exit code."""
         selection = select_cluster(next(iter(check_word_count(pos_args, self.name, most=1)), None))
 
         def clear(client: "DockerClient") -> list[str]:

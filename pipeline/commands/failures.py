@@ -1,4 +1,4 @@
-"""How a command of ours ends when something is wrong: one message, one hint, the exit code of the failure."""
+"""Reports errors of commands: one message, one hint, and the exit code of the failure."""
 
 import getopt
 import io
@@ -19,9 +19,9 @@ from pipeline.core.interrupts import interruptible
 
 
 def exit_code_of(act: Callable[[], int]) -> int:
-    """The exit code of an act; every failure is one message and one hint on stderr, and a bug its traceback.
+    """Returns the exit code of an act. A failure is one message and one hint on stderr; a bug is a traceback.
 
-    Raises BrokenPipeError: what that means is the command's own matter.
+    Raises BrokenPipeError, which is for the command to handle.
     """
     with _streams_without_secrets():
         return _exit_code_of(act)
@@ -69,13 +69,13 @@ def _exit_code_of(act: Callable[[], int]) -> int:
 
 
 def print_error(error: TandemError) -> int:
-    """Say an expected failure; returns its exit code."""
+    """Print an expected failure; returns its exit code."""
     sys.stderr.write(f"{error}\n" + (f"hint: {error.hint}\n" if error.hint else ""))
     return error.code
 
 
 def parse_words(command: Any, in_args: Sequence[str]) -> tuple[Any, list[str]]:
-    """The options and the words of a command of doit; options may stand anywhere, also after a task's name.
+    """Returns the options and the words of a command. Options may stand anywhere, also after a task's name.
 
     Raises ConfigError for an option that it does not have, and for a NAME=VALUE, which doit would take for a variable
     that nothing here reads.

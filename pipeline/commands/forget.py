@@ -1,4 +1,4 @@
-"""`./doitw forget`: remove results from the records, so that their tasks run again."""
+"""`./doitw forget`: removes records of tasks, so that these run again."""
 
 from pathlib import Path
 from typing import Any, ClassVar
@@ -30,7 +30,7 @@ class ForgetCommand(GraphCommand):
     )
 
     def answer(self, graph: Graph, options: Options, words: list[str]) -> int:
-        """Remove the records, and say how many."""
+        """Remove the records, and print how many."""
         if bool(words) == options["all"]:
             raise ConfigError("doit forget: name tasks, or say --all", hint="./doitw forget TASK ... | --all")
         forgotten = {
@@ -45,7 +45,7 @@ class ForgetCommand(GraphCommand):
 
 
 def _forget(folder: Path) -> int:
-    """Remove all records of a task, damaged ones too; returns how many there were. Raises HostError."""
+    """Removes all records of a task, damaged ones too; returns how many there were. Raises HostError."""
     records = sorted(folder.glob("*.json"))
     for path in (folder / LATEST, *records):
         try:

@@ -1,4 +1,4 @@
-"""`./doitw gc`: say what is old and how large it is, then remove it."""
+"""`./doitw gc`: lists what is old and how large it is, then removes it."""
 
 import sys
 from collections.abc import Mapping
@@ -22,14 +22,14 @@ DEFAULT_KEEP = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Garbage:
-    """What can go, and what has to be said about what was not looked at."""
+    """The items that can be removed, and notes about what was not looked at."""
 
     items: list[Item]
     notes: list[str]
 
     @property
     def bytes(self) -> int:
-        """Of all items."""
+        """Returns the size of all items."""
         return sum(item.bytes for item in self.items)
 
 
@@ -54,7 +54,7 @@ class GcCommand(GraphCommand):
     )  # fmt: skip
 
     def answer(self, graph: Graph, options: Options, words: list[str]) -> int:
-        """Say it, ask, do it."""
+        """List the items, ask, and remove them; returns the exit code."""
         refuse_words(words, "gc")
         if options["keep"] < 1:
             raise ConfigError(f"--keep {options['keep']}: the latest result always stays", hint="keep 1 or more")
@@ -108,7 +108,7 @@ def _find(graph: Graph, keep: int, busy: Mapping[str, Holder]) -> Garbage:
 
 
 def _remove(graph: Graph, keep: int, agreed_to: Garbage) -> list[Item]:
-    """Remove what was shown, as far as it still can go now that no task can begin. Raises HostError, TandemError."""
+    """Removes what was shown and still can go, now that no task can begin. Raises HostError, TandemError."""
     with hold_free_tasks(graph, graph.tasks) as busy:
         now = {(item.kind, item.name): item for item in _find(graph, keep, busy).items}
         agreed = [now[item.kind, item.name] for item in agreed_to.items if (item.kind, item.name) in now]
@@ -126,7 +126,7 @@ def _text(garbage: Garbage) -> list[str]:
     for kind in kinds:
         of_kind = [item for item in garbage.items if item.kind == kind]
         rows.append((f"{len(of_kind):5}", kind, format_size(sum(item.bytes for item in of_kind))))
-        # They are not below artifacts/: what goes must be seen before it is agreed to.
+        # They are not below artifacts/: the user must see them before agreeing.
         rows += [("", f"  {item.name}", format_size(item.bytes)) for item in of_kind if kind in OUTSIDE]
     return [
         "to remove:",

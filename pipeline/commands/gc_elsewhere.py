@@ -1,4 +1,4 @@
-"""What is old outside of the checkout and its engine: in the registry, and on the nodes of the clusters."""
+"""Finds old images outside of the checkout and its engine: in the registry, and on the nodes of the clusters."""
 
 import json
 from collections.abc import Iterable
@@ -18,9 +18,9 @@ ENGINE_TIMEOUT_S = 30  # s: a node that is switched off must not hold up the res
 
 
 def find_old_elsewhere(root: Path, kept: KeptReferences) -> tuple[list[Item], list[str]]:
-    """What can go of what pipeline.yaml names, and notes on what was left alone; nothing without a pipeline.yaml.
+    """Returns what can be removed from the machines in pipeline.yaml (if there is one), and notes on what stays.
 
-    What any container of any of the engines names stays everywhere. Raises ConfigError.
+    An image that a container of any engine names stays everywhere. Raises ConfigError.
     """
     if not (root / loader.PIPELINE_FILE).is_file():
         return [], []
@@ -46,9 +46,9 @@ def find_old_elsewhere(root: Path, kept: KeptReferences) -> tuple[list[Item], li
 
 
 def remove_all(items: Iterable[Item], notes: list[str]) -> list[Item]:
-    """Remove things, and have a registry of ours free their space; returns those that are gone.
+    """Removes items, and has our own registries free their space; returns the removed ones.
 
-    What a registry forbids, and space that it does not free, is added to the notes. Raises HostError, TandemError.
+    If a registry forbids that, or does not free the space, a note is added. Raises HostError, TandemError.
     """
     removed: list[Item] = []
     for item in items:
@@ -68,7 +68,7 @@ def remove_all(items: Iterable[Item], notes: list[str]) -> list[Item]:
 
 
 def _look(endpoints: set[str]) -> tuple[dict[str, tuple[Any, Any]], list[str]]:
-    """Images and containers of each engine, and a note on each that does not answer."""
+    """Returns images and containers of each engine, and a note on each that does not answer."""
     engines: dict[str, tuple[Any, Any]] = {}
     notes: list[str] = []
     for endpoint in sorted(endpoints):

@@ -1,4 +1,4 @@
-"""Images in an engine that this checkout made, and that none of its records needs any more."""
+"""Finds images in an engine that this checkout made and that none of its records needs any more."""
 
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -12,7 +12,7 @@ PREFIX = "tandem/"
 
 
 def find_old_images(kept: KeptReferences) -> Iterator[Item]:
-    """Those of the local engine. Raises HostError if no engine answers."""
+    """Yields old images of the local engine. Raises HostError if no engine answers."""
     with engine.session("local") as client:
         return old_images_among(kept, "local", engine.list_images(client), client.api.containers(all=True))
 
@@ -20,10 +20,10 @@ def find_old_images(kept: KeptReferences) -> Iterator[Item]:
 def old_images_among(
     kept: KeptReferences, endpoint: str, images: Iterable[Any], containers: Iterable[Any], prefix: str = PREFIX
 ) -> Iterator[Item]:
-    """Images with a name of ours that only records which are about to go mention, and that no container uses.
+    """Yields images with a name of ours that only records to be removed mention, and that no container uses.
 
-    What no record of this checkout mentions is another's. A stopped container uses its image too. Sizes are the
-    engine's: what images share counts for each. `prefix` begins our names below a registry.
+    Images that no record of this checkout mentions are another's. A stopped container uses its image. Sizes are the
+    engine's: shared layers count for each image. `prefix` begins our names below a registry.
     """
     used = {container["ImageID"] for container in containers}
     for image in images:
@@ -39,7 +39,7 @@ def old_images_among(
 
 
 def _remove(endpoint: str, digest: str, names: list[str] | None) -> None:
-    """Take names away from an image, or all with the image itself. Raises HostError, TandemError if it is refused."""
+    """Removes names of an image, or the image with all names (None). Raises HostError, TandemError if it is refused."""
     from docker.errors import APIError, ImageNotFound
 
     with engine.session(endpoint) as client:

@@ -1,4 +1,4 @@
-"""Manifests in the registry that this checkout pushed, images and shared records, and that it needs no more."""
+"""Finds manifests in the registry that this checkout pushed (images, shared records) and does not need any more."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -12,7 +12,7 @@ from pipeline.registry import api, local, records
 
 
 def find_old_manifests(kept: KeptReferences, address: str, repositories: Sequence[str]) -> Iterator[Item]:
-    """Manifests in these repositories by digests that only records which are about to go mention.
+    """Yields manifests in these repositories whose digests only records to be removed mention.
 
     Their bytes are an estimate: config and layers that no other manifest of the repository uses, as far as its tags
     and the kept records name them. Raises Unreachable if no registry answers, TandemError for a wrong answer.
@@ -40,7 +40,7 @@ def find_old_manifests(kept: KeptReferences, address: str, repositories: Sequenc
 
 
 def find_old_shared_records(kept: KeptReferences, address: str, repository: str) -> Iterator[Item]:
-    """Records that were shared in this repository, and go here. Raises as old_manifests()."""
+    """Yields shared records in this repository of results that are removed here. Raises as find_old_manifests()."""
     tags = [records.record_tag(task, fingerprint) for task, fingerprint in sorted(kept.going)]
     for tag in api.existing_references(address, repository, tags):
         manifest = api.get_manifest(address, repository, tag)
@@ -51,9 +51,9 @@ def find_old_shared_records(kept: KeptReferences, address: str, repository: str)
 
 
 def collect_registry_garbage(address: str) -> None:
-    """Have our own registry free what no manifest uses; somebody else's is left alone. Raises HostError, TandemError.
+    """Has a registry of ours free what no manifest uses; another party's is left alone. Raises HostError, TandemError.
 
-    Not `--delete-untagged`: what is pulled by digest has lost its tag to a newer one.
+    Not with `--delete-untagged`: an image that is pulled by digest has lost its tag to a newer one.
     """
     name = local.container_name(address)
     container = engine.find_container("local", name)
@@ -72,6 +72,6 @@ def _digests(hashes: Iterable[str]) -> list[str]:
 
 
 def _blobs(manifest: Mapping[str, Any]) -> dict[str, int]:
-    """Config and layers by digest, with their sizes in bytes."""
+    """Returns the sizes in bytes of config and layers by digest."""
     parts = [part for part in (manifest.get("config"), *manifest.get("layers", ())) if part]
     return {part["digest"]: part["size"] for part in parts}

@@ -56,18 +56,18 @@ def _draws_boxes() -> bool:
 
 
 def _where(named: str) -> Path:
-    """A file below the folder in which the command was given, which is not always dodo.py's.
+    """Returns a file below the folder in which the command was given, which is not always dodo.py's.
 
-    Raises ConfigError if its folder is not there.
+    Raises ConfigError if its folder does not exist, or it is not a file.
     """
-    # Through links: what somebody else points at the file shall see the new one.
+    # Links are followed: other links to the file then lead to the new one.
     file = Path(os.environ.get("TANDEM_CWD") or loader.initial_workdir or ".", named).resolve()
     if not file.parent.is_dir():
-        raise ConfigError(f"--html {named}: there is no folder {file.parent}", hint="make it first")
+        raise ConfigError(f"--html {named}: the folder {file.parent} does not exist", hint="make it first")
     if file.is_dir() or not file.name:
         raise ConfigError(f"--html {named}: that is a folder", hint="name a file in it")
     if named == "-" or (file.exists() and not file.is_file()):
-        raise ConfigError(f"--html {named}: that is no plain file", hint="name one, as in graph.html")
+        raise ConfigError(f"--html {named}: that is not a plain file", hint="name one, as in graph.html")
     return file
 
 

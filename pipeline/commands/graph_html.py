@@ -75,7 +75,7 @@ document.addEventListener("keydown", event => { if (event.key === "Escape") show
 
 
 def render_page(statuses: Mapping[str, TaskStatus], *, title: str) -> str:
-    """The whole file. Pointing at a task shows what it waits for and what waits for it; a click keeps it."""
+    """Returns the file. Pointing at a task shows what it waits for and what waits for it; a click keeps it."""
     places = place_boxes({name: _waits(status, statuses) for name, status in statuses.items()})
     width = max((x for x, _ in places.values()), default=0) + WIDTH + EDGE
     height = max((y for _, y in places.values()), default=0) + HEIGHT + EDGE
@@ -109,7 +109,7 @@ def render_page(statuses: Mapping[str, TaskStatus], *, title: str) -> str:
 
 
 def place_boxes(waits: Mapping[str, tuple[str, ...]]) -> dict[str, Place]:
-    """Where each box's upper left corner goes: a layer right of all that it waits for, near the middle of these.
+    """Returns each box's upper left corner: a layer right of all that it waits for, near the middle of these.
 
     `waits` names for each task, in the order of a run, what it waits for.
     """

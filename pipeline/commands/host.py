@@ -1,4 +1,4 @@
-"""`./doitw host`: what this machine has and lacks. Only looks; ./doitw is what installs."""
+"""`./doitw host`: prints what this machine has and lacks, and installs nothing."""
 
 from msgspec.structs import asdict
 

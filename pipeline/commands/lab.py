@@ -41,7 +41,7 @@ class LabCommand(GraphCommand):
     )  # fmt: skip
 
     def execute(self, opt_values: Options, pos_args: list[str]) -> int:
-        """Do it and say so; returns the exit code."""
+        """Do it and print the result; returns the exit code."""
         words = check_word_count(pos_args, self.name, most=1)
         what = words[0] if words else ""
         if what not in OPTIONS:
@@ -89,7 +89,7 @@ def _ps(options: Options) -> int:
 
 
 def as_json(looks: tuple[MachineStatus, ...], path: str) -> Json:
-    """What ps --json prints."""
+    """Returns the value for ps --json."""
     rows: list[Json] = [dict(zip(COLUMNS, _row(look), strict=True)) for look in looks]
     return {"schema": SCHEMA, "registry": machines.REGISTRY, "path": path, "machines": rows}
 

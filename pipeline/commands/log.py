@@ -1,4 +1,4 @@
-"""`./doitw log`: what a task said the last time that it did something."""
+"""`./doitw log`: prints the output of a task's last run."""
 
 import sys
 import time
@@ -21,7 +21,7 @@ from pipeline.graph.task import Json
 
 POLL_S = 0.1
 QUIET_LOOKS = 5
-"""Looks without a new byte or a running task after which nothing more is expected."""
+"""The output has ended after so many looks without a new byte or a running task."""
 
 
 class LogCommand(GraphCommand):
@@ -87,7 +87,7 @@ def _read(log: Path) -> Iterator[bytes]:
 
 
 def _grow(graph: Graph, task: str, log: Path) -> Iterator[bytes]:
-    """Whole lines of a log as they come, until nobody runs the task."""
+    """Yields whole lines of a log as they come, until no process runs the task."""
     calm, rest = 0, b""
     with log.open("rb") as file:
         while calm < QUIET_LOOKS:
@@ -129,5 +129,5 @@ def _json(task: str, log: Path, *, whole: bool) -> Json:
 
 
 def _jsons(logs: dict[str, list[Path]], *, whole: bool) -> Json:
-    """Every log of each task, or the whole newest one of each."""
+    """Returns every log of each task, or the newest one of each with its lines."""
     return [_json(task, log, whole=whole) for task, files in logs.items() for log in (files[:1] if whole else files)]

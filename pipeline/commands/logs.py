@@ -1,4 +1,4 @@
-"""`./doitw logs`: what a cluster's nodes have written, and with -f what they write."""
+"""`./doitw logs`: prints the output of a cluster's nodes, and follows it with -f."""
 
 import sys
 import threading
@@ -59,7 +59,7 @@ class LogsCommand(GraphCommand):
 
 
 def _follow(places: Sequence[Place]) -> None:
-    """Show all until all have ended; what fails in one of them, or that nobody reads any more, ends it."""
+    """Print all output until all containers have ended. An error in one of them, or a closed stdout, ends it."""
     writing = threading.Lock()
     ended: SimpleQueue[Exception | None] = SimpleQueue()
 

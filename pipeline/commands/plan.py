@@ -1,4 +1,4 @@
-"""`./doitw plan`: what would run, in order, and how long it takes as a rule."""
+"""`./doitw plan`: prints what would run, in order, with the usual durations."""
 
 from collections.abc import Iterable
 
@@ -57,7 +57,7 @@ def _row(i: int, status: TaskStatus) -> tuple[str, ...]:
 
 
 def _usual(status: TaskStatus) -> float | None:
-    """What was measured are runs: an earlier result is there again sooner."""
+    """Returns the usual seconds of a run; None for an earlier result, which is restored sooner."""
     return None if status.decision.state is State.RESTORE else status.usual
 
 
@@ -69,12 +69,12 @@ def _word(status: TaskStatus) -> str:
 
 
 def _on(status: TaskStatus) -> list[str]:
-    """The upstream tasks whose results decide, and are not known yet."""
+    """Returns the upstream tasks whose results decide and are not known yet."""
     return [r.input.removeprefix("upstream:") for r in status.decision.reasons if r.new == UNKNOWN]
 
 
 def _why(status: TaskStatus) -> str:
-    """The first reason that is its own, in short."""
+    """Returns the first reason of the task's own, in short."""
     if status.decision.state in (State.SKIP, State.DEPENDS):
         return ""
     own = [reason for reason in status.decision.reasons if reason.new != UNKNOWN]

@@ -1,4 +1,4 @@
-"""`./doitw ps`: what runs of a cluster, and where."""
+"""`./doitw ps`: lists the containers of a cluster, and where they run."""
 
 import sys
 from typing import Any
@@ -47,7 +47,7 @@ class PsCommand(GraphCommand):
         for name, count in ({} if words else count_unknown_clusters(selection)).items():
             note = f"note: pipeline.yaml has no cluster {name}, of which {count} containers are here; unless another "
             print(f"{note}checkout needs them: ./doitw down {name}", file=sys.stderr)
-        # What else has its name, as a reference that was killed, is no node of it.
+        # Other containers of its name, as of a killed reference, are not nodes.
         return (
             Exit.OK
             if all(entry["state"] == "running" for entry in rows[: len(selection.nodes) or None])
@@ -64,12 +64,12 @@ def _rows(selection: ClusterSelection) -> list[Row]:
 
 
 def as_json(name: str, rows: list[Row]) -> Json:
-    """What --json prints."""
+    """Returns the value for --json."""
     return {"schema": SCHEMA, "cluster": name, "nodes": list[Json](rows)}
 
 
 def row(endpoint: str, state: ContainerState) -> Row:
-    """One node as the command shows it."""
+    """Returns one node as the command shows it."""
     return {
         "node": state.node,
         "endpoint": endpoint,
@@ -82,7 +82,7 @@ def row(endpoint: str, state: ContainerState) -> Row:
 
 
 def absent(node: str, endpoint: str) -> Row:
-    """A node of which nothing is there."""
+    """Returns the row of a node that has no container."""
     return {**dict.fromkeys(COLUMNS, ""), "node": node, "endpoint": endpoint, "state": "absent"}
 
 

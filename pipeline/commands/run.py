@@ -58,11 +58,11 @@ class RunCommand(cmd_run.Run):  # type: ignore[misc]  # doit has no annotations
     )
 
     def get_reporters(self) -> dict[str, Any]:
-        """None: what a run says comes from its tasks' logs."""
+        """Returns none: the output of a run comes from its tasks' logs."""
         return {}
 
     def get_backends(self) -> dict[str, type[NoDB]]:
-        """Ours alone; to look for others, doit would read the metadata of every package installed."""
+        """Returns ours alone. To look for others, doit would read the metadata of every installed package."""
         return {"none": NoDB}
 
     def parse_execute(self, in_args: Sequence[str]) -> int:
@@ -79,7 +79,7 @@ class RunCommand(cmd_run.Run):  # type: ignore[misc]  # doit has no annotations
         return exit_code_of(act)
 
     def execute(self, params: Any, args: Sequence[str]) -> int:
-        """Read dodo.py and run; every failure is worded here, and its exit code returned."""
+        """Read dodo.py and run; failures are reported here. Returns the exit code."""
         return exit_code_of(lambda: int(super(RunCommand, self).execute(params, args)))
 
     def _execute(
@@ -142,7 +142,7 @@ class RunCommand(cmd_run.Run):  # type: ignore[misc]  # doit has no annotations
 
 
 def _check_environment() -> None:
-    """Refuse settings that some task would refuse later, or that none would read. Raises ConfigError."""
+    """Raises ConfigError for settings that a task would refuse later, or that no task would read."""
     lock_timeout_s()
     mode = os.environ.get("TANDEM_LOCK", "")
     if mode not in {"", "frozen", "upgrade"} and not re.fullmatch(r"upgrade:[^,\s]+(,[^,\s]+)*", mode):

@@ -1,4 +1,4 @@
-"""What every looking command shows: each task with what it would do, who runs it, and how long it takes."""
+"""The state of tasks as commands show it: what each would do, who runs it, and how long it takes."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True, kw_only=True)
 class TaskStatus:
-    """One task as it is now. `finished` is in seconds since 1970, `seconds` the last duration, `usual` the median."""
+    """One task now. `finished` is in seconds since 1970, `seconds` the last duration, `usual` the median duration."""
 
     task: Task
     decision: Decision
@@ -30,22 +30,22 @@ class TaskStatus:
 
     @property
     def state(self) -> str:
-        """A State, or "running"."""
+        """Returns a State, or "running"."""
         return "running" if self.running else str(self.decision.state)
 
     @property
     def digest(self) -> str | None:
-        """The identity of the newest result, up to date or not."""
+        """Returns the identity of the newest result, up to date or not."""
         return self.newest.digest if self.newest else None
 
     @property
     def newest(self) -> Record | None:
-        """The result that is up to date, or else the one that was compared with."""
+        """Returns the result that is up to date, or else the one that was compared."""
         return self.decision.record or self.decision.compared
 
 
 def survey_tasks(graph: Graph, names: Iterable[str] = ()) -> dict[str, TaskStatus]:
-    """These tasks (all, if none are named) and what is upstream, in the order of a run. Raises what look() raises."""
+    """Returns these tasks (all, if none are named) and their upstream in the order of a run. Raises as decide_all()."""
     return {name: _seen(graph, decision) for name, decision in decide_all(graph, names).items()}
 
 
@@ -71,7 +71,7 @@ def _median(numbers: list[float]) -> float | None:
 
 
 def _written(graph: Graph, record: Record | None) -> float | None:
-    """When a record whose run is not remembered was written."""
+    """Returns when a record was written whose run is not remembered."""
     try:
         return graph.records.path(record.task, record.fingerprint).stat().st_mtime if record else None
     except OSError:
@@ -79,9 +79,9 @@ def _written(graph: Graph, record: Record | None) -> float | None:
 
 
 def claim_states(status: TaskStatus) -> list[tuple[str, Json, str | None]]:
-    """What was asked of the world: kind, what, and why it does not hold (None: it holds).
+    """Returns the claims that were checked: kind, what, and why the claim does not hold (None: it holds).
 
-    Nothing is asked about a result whose inputs are not today's.
+    Claims of a result whose inputs have changed are not checked.
     """
     record = status.decision.compared
     if record is None or record.fingerprint != status.decision.fingerprint:
@@ -94,15 +94,15 @@ def claim_states(status: TaskStatus) -> list[tuple[str, Json, str | None]]:
 
 
 def reasons_json(reasons: Iterable[Reason]) -> Json:
-    """The reasons of a decision for `--json`."""
+    """Returns the reasons of a decision for `--json`."""
     return [{"input": reason.input, "old": reason.old, "new": reason.new} for reason in reasons]
 
 
 def running_json(holder: Holder | None) -> Json:
-    """Who runs a task for `--json`."""
+    """Returns the process that runs a task for `--json`."""
     return None if holder is None else {"pid": holder.pid, "since": iso_time(holder.since)}
 
 
 def iso_time(seconds: float | None) -> str | None:
-    """A time as UTC in ISO 8601, to the second."""
+    """Returns a time in UTC as ISO 8601, to the second."""
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")

@@ -18,12 +18,12 @@ STATES: Mapping[str, tuple[str, str]] = {
 
 
 def shorten_hashes(text: str) -> str:
-    """A text with every long hash in it cut to twelve digits."""
+    """Returns a text with every long hash in it cut to twelve digits."""
     return HASH.sub(r"\1…", text)
 
 
 def format_duration(seconds: float | None) -> str:
-    """`0.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`; a dash if it is not known."""
+    """Returns `0.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`; a dash if it is not known."""
     if seconds is None:
         return "-"
     if seconds < 9.95:
@@ -37,7 +37,7 @@ def format_duration(seconds: float | None) -> str:
 
 
 def format_age(seconds: float | None) -> str:
-    """How long ago, in its largest unit: `12 s`, `5 min`, `3 h`, `4 d`; a dash if it is not known."""
+    """Returns an age in its largest unit: `12 s`, `5 min`, `3 h`, `4 d`; a dash if it is not known."""
     if seconds is None:
         return "-"
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
@@ -47,7 +47,7 @@ def format_age(seconds: float | None) -> str:
 
 
 def format_size(count: float) -> str:
-    """Bytes in decimal units: `0 B`, `1.5 MB`."""
+    """Returns bytes in decimal units: `0 B`, `1.5 MB`."""
     if count < 1000:
         return f"{count:.0f} B"
     for unit in ("kB", "MB", "GB"):
@@ -58,24 +58,24 @@ def format_size(count: float) -> str:
 
 
 def counted(number: int, one: str, more: str = "") -> str:
-    """`1 file`, `2 files`; `more` is the plural where it is not made with an s."""
+    """Returns `1 file`, `2 files`; `more` is the plural where it is not made with an s."""
     return f"{number} {one if number == 1 else more or one + 's'}"
 
 
 def ascii_only(text: str) -> str:
-    """A tree for a terminal that knows no box drawing."""
+    """Returns a tree for a terminal without box-drawing characters."""
     return text.translate({ord("└"): "`", ord("├"): "|", ord("│"): "|", ord("─"): "-"})
 
 
 def state_text(name: str, *, colour: bool = False, note: str = "") -> str:
-    """A state in words."""
+    """Returns a state in words."""
     words, ansi = STATES[name]
     words += f" ({note})" if note else ""
     return f"\x1b[{ansi}m{words}\x1b[0m" if colour else words
 
 
 def format_tree(graph: Graph, names: Sequence[str], label: Callable[[str], str]) -> Iterator[str]:
-    """The graph from its ends back to its beginnings: below each task what it waits for.
+    """Yields the graph from its ends back to its beginnings: below each task what it waits for.
 
     What hangs below a task is shown once. `names` are the tasks to show, with everything that they wait for among them.
     """

@@ -1,4 +1,4 @@
-"""Which tasks a git change touches: by the files, modules, parameters and results that they declare, and downstream."""
+"""Finds the tasks that a git change touches, by the inputs and results that they declare, and all downstream."""
 
 import os
 import stat
@@ -22,7 +22,7 @@ GIT_HEARS = (*SEALED, "HOME", "XDG_CONFIG_HOME")  # whose checkouts git may read
 
 @dataclass(frozen=True, kw_only=True)
 class Changes:
-    """What differs between a commit and the working tree; `gone` are the paths that are not there any more."""
+    """The paths that differ between a commit and the working tree; `gone` are those that do not exist any more."""
 
     base: str
     commit: str
@@ -32,7 +32,7 @@ class Changes:
 
 @dataclass(frozen=True, kw_only=True)
 class TouchedTask:
-    """A task, what of its inputs and committed results changed, and the touched tasks upstream of it."""
+    """A task, its inputs and committed results that changed, and the touched tasks upstream of it."""
 
     task: str
     inputs: tuple[str, ...]
@@ -40,9 +40,9 @@ class TouchedTask:
 
 
 def changes_since(root: Path, base: str) -> Changes:
-    """What was changed since `base` and this branch parted: commits, the index, the working tree and new files.
+    """Returns the changes since `base` and this branch parted: commits, the index, the working tree and new files.
 
-    Raises ConfigError for a revision that is not there, HostError where there is no git or no repository.
+    Raises ConfigError for an unknown revision, HostError without git or a repository.
     """
     try:
         _git(root, "rev-parse", "--git-dir")
@@ -54,7 +54,7 @@ def changes_since(root: Path, base: str) -> Changes:
         commit = _git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{base}^{{commit}}").strip()
     except ProgramError as error:
         raise ConfigError(
-            f"{base!r} is no commit here", hint="a branch, a tag or a hash; a shallow clone lacks older ones"
+            f"{base!r} is not a commit here", hint="a branch, a tag or a hash; a shallow clone lacks older ones"
         ) from error
     try:
         commit = _git(root, "merge-base", commit, "HEAD").strip()
@@ -70,7 +70,7 @@ def changes_since(root: Path, base: str) -> Changes:
 
 
 def touched_tasks(graph: Graph, changes: Changes) -> list[TouchedTask]:
-    """The tasks that the change touches, and all downstream of them, in the order of a run. Raises TandemError."""
+    """Returns the tasks that the changes touch, and all downstream, in the order of a run. Raises TandemError."""
     before = _parameters_before(graph, changes)
     touched: dict[str, TouchedTask] = {}
     with _ghosts(changes) as ghosts:
@@ -86,7 +86,7 @@ def touched_tasks(graph: Graph, changes: Changes) -> list[TouchedTask]:
 
 @contextmanager
 def _ghosts(changes: Changes) -> Iterator[Path | None]:
-    """A folder with an empty file for each path that is gone, so that patterns can be tried on them."""
+    """Yields a folder with an empty file for each path that is gone, so that patterns can be tried on them."""
     if not changes.gone:
         yield None
         return
@@ -99,7 +99,7 @@ def _ghosts(changes: Changes) -> Iterator[Path | None]:
 
 
 def _inputs(graph: Graph, inputs: Inputs, changes: Changes, ghosts: Path | None) -> Iterator[str]:
-    """The declared files and modules among the changed paths."""
+    """Yields the declared files and modules among the changed paths."""
     changed_paths = set(changes.paths)
     for path in _files(graph.root, inputs.files, ghosts):
         if path in changed_paths:
@@ -111,7 +111,7 @@ def _inputs(graph: Graph, inputs: Inputs, changes: Changes, ghosts: Path | None)
 
 
 def _files(root: Path, patterns: tuple[str, ...], ghosts: Path | None) -> Iterator[str]:
-    """What the patterns name, links with what they lead to, and what they would name if it were still there."""
+    """Yields the paths that patterns name, targets of links, and removed paths that they would name."""
     try:
         statuses = expand(os.fspath(root), patterns)
     except OSError as error:
@@ -125,7 +125,7 @@ def _files(root: Path, patterns: tuple[str, ...], ghosts: Path | None) -> Iterat
 
 
 def _parameters_before(graph: Graph, changes: Changes) -> Callable[[str], list[str]]:
-    """A function that names the parameters of a task that the change changed."""
+    """Returns a function that names the parameters of a task that the change changed."""
     configuration = graph.configuration
     if configuration is None or not any(_below(path, configuration.paths) for path in changes.paths):
         return lambda _name: []
@@ -150,7 +150,7 @@ def _parameters(graph: Graph, name: str) -> Values:
 
 
 def _check_out(root: Path, changes: Changes, paths: tuple[str, ...], folder: Path) -> Path:
-    """A root with the configuration of that commit, and with what git ignores as it is now: no commit has it."""
+    """Returns a root with the configuration of that commit, and with today's files that git ignores."""
     target = folder / "tree" / _git(root, "rev-parse", "--show-prefix").strip()
     target.mkdir(parents=True)
     index = {"GIT_INDEX_FILE": os.fspath(folder / "index")}
@@ -173,7 +173,7 @@ def _git(root: Path, *words: str, env: Mapping[str, str] | None = None, stdin: s
 
 
 def touched_json(touched: list[TouchedTask]) -> Json:
-    """For `--json`."""
+    """Returns the value for `--json`."""
     return [
         {"task": task.task, "inputs": list[Json](task.inputs), "upstream": list[Json](task.upstream)}
         for task in touched
@@ -181,6 +181,6 @@ def touched_json(touched: list[TouchedTask]) -> Json:
 
 
 def count_touched(changes: Changes, touched: list[TouchedTask]) -> Mapping[str, int]:
-    """How many files changed, how many tasks that touches itself, and how many follow."""
+    """Returns how many files changed, how many tasks that touches directly, and how many follow."""
     direct = sum(bool(task.inputs) for task in touched)
     return {"files": len(changes.paths), "touched": direct, "downstream": len(touched) - direct}

@@ -1,4 +1,4 @@
-"""Whether a task runs, and why: a comparison of inputs, and a look at the world. Decides; changes nothing."""
+"""Decides whether a task runs, and why, by comparing inputs and checking claims. Changes nothing."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -26,9 +26,9 @@ class State(StrEnum):
     RESTORE = "restore"
     RUN = "run"
     DEPENDS = "depends"
-    """On the digest that an upstream task, which has to run first, comes to."""
+    """It depends on the result of an upstream task, which has to run first."""
     LATER = "later"
-    """A lazy task's result is known and what it made is gone: made again only if a task that reads it runs."""
+    """A lazy task's result is known and its product is gone. It is made again only if a task that reads it runs."""
 
 
 class Reason(Struct, frozen=True, kw_only=True):
@@ -40,13 +40,13 @@ class Reason(Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """For people, hashes shortened: `file:dodo.py: 644 1f0c3a… → 755 1f0c3a…`."""
+        """Returns the reason for people, with short hashes: `file:dodo.py: 644 1f0c3a… → 755 1f0c3a…`."""
         old, new = (HASH.sub(r"\1…", text) if text else "nothing" for text in (self.old, self.new))
         return f"{self.input}: {new if self.old is None else f'{old} → {new}'}"
 
 
 class Decision(Struct, frozen=True, kw_only=True):
-    """What a task would do, and why.
+    """The decision what a task would do, and why.
 
     `record` is the result that is up to date or can be restored, `compared` the one that the reasons compare with.
     """
@@ -61,12 +61,12 @@ class Decision(Struct, frozen=True, kw_only=True):
 
     @property
     def outputs(self) -> Outputs | None:
-        """The result, as far as it is known without running anything."""
+        """Returns the result, as far as it is known without running anything."""
         return self.record.outputs if self.record else None
 
 
 def decide_all(graph: Graph, names: Iterable[str] = ()) -> dict[str, Decision]:
-    """What these tasks (all, if none are named) and everything upstream would do, in the order of a run.
+    """Decides what these tasks (all, if none are named) and everything upstream would do, in the order of a run.
 
     Raises ConfigError for an unknown task or a wrong declaration, TandemError for an unreadable input.
     """
@@ -86,7 +86,7 @@ def decide_all(graph: Graph, names: Iterable[str] = ()) -> dict[str, Decision]:
 
 
 def prefetch_claims(graph: Graph, names: Iterable[str]) -> None:
-    """Begin to ask the world about the tasks' newest results, which are most likely the ones to be looked at.
+    """Begins to check the claims of the tasks' newest results, which are most likely the ones to be decided about.
 
     The last tasks' first: services take longest to answer.
     """
@@ -98,7 +98,7 @@ def prefetch_claims(graph: Graph, names: Iterable[str]) -> None:
 
 
 def decide(graph: Graph, task: Task, results: Mapping[str, Outputs | None], *, asked: bool) -> Decision:
-    """What the task would do, given what its upstream came to (None: that has to run first).
+    """Decides what the task would do, given the results of its upstream (None: that task has to run first).
 
     A lazy task that is `asked` for, by name or by a task that has to run, is like any other. Raises what look() raises.
     """
@@ -133,7 +133,7 @@ def decide(graph: Graph, task: Task, results: Mapping[str, Outputs | None], *, a
 
 
 def _sound(graph: Graph, task: Task, record: Record | None) -> Record | None:
-    """The record, if its outputs are what today's code asks for; a damaged one counts as absent."""
+    """Returns the record if today's code understands its outputs; otherwise it counts as absent."""
     try:
         if record:
             task.world(record.outputs)
@@ -145,7 +145,7 @@ def _sound(graph: Graph, task: Task, record: Record | None) -> Record | None:
 
 
 def broken_claims(graph: Graph, task: Task, outputs: Outputs) -> tuple[Reason, ...]:
-    """What the world no longer holds of a result."""
+    """Returns the claims of a result that do not hold any more."""
     return tuple(
         Reason(input=f"world:{claim.kind}", old=canonical_json(dict(claim.what)), new=why)
         for claim, why in graph.world.broken(task.world(outputs))
@@ -153,13 +153,13 @@ def broken_claims(graph: Graph, task: Task, outputs: Outputs) -> tuple[Reason, .
 
 
 def changed_inputs(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[Reason, ...]:
-    """The inputs that differ, by key."""
+    """Returns the inputs that differ, by key."""
     keys = sorted(old.keys() | new.keys())
     return tuple(Reason(input=k, old=old.get(k), new=new.get(k)) for k in keys if old.get(k) != new.get(k))
 
 
 def _state(task: Task, broken: tuple[Reason, ...], *, asked: bool) -> State:
-    """What a task with a result for today's inputs would do."""
+    """Returns what a task with a result for today's inputs would do."""
     if not broken:
         return State.SKIP
     if any(reason.input == f"world:{NEVER}" for reason in broken):
@@ -180,7 +180,7 @@ def _differences(compared: Record | None, inputs: Values) -> tuple[Reason, ...]:
 
 
 def _depending(graph: Graph, task: Task, inputs: Values, unknown: list[str]) -> Decision:
-    """Skip is possible if some earlier result has the same inputs apart from those that are not known yet."""
+    """A skip is possible if an earlier result has the same inputs, apart from those that are not known yet."""
     open_keys = {f"upstream:{name}" for name in unknown}
 
     def rest(record: Record) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Inputs → what each of them is now → one hash. Every spelling here is by hand: it decides what runs again.
+"""Turns inputs into their values now, and these into one hash. Every spelling here decides what runs again.
 
 A key says what kind of input it is: `file:dodo.py`, `param:base.packages`, `tool:uv`,
 `code:pipeline.image.base`, `upstream:build:cpu`. A value is short: a hash, or the value itself if it is a parameter of
@@ -26,7 +26,7 @@ from pipeline.graph.task import Inputs, Json, Outputs
 from pipeline.graph.tools import Tools
 
 SCHEMA = 1
-"""Counts up when a spelling below changes: everything runs once more, and `why` says why."""
+"""Count up when a spelling below changes: everything runs once more, and `why` names the reason."""
 VERBATIM_CHARACTERS = 120
 PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -43,7 +43,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
 
 
 def input_values(inputs: Inputs, around: Surroundings) -> Values:
-    """What each declared input is at this moment, by key; order and location of the checkout do not show.
+    """Returns the value of each declared input now, by key. Order and the checkout's location do not matter.
 
     Raises ConfigError for a wrong declaration, TandemError for a file that cannot be read.
     """
@@ -56,17 +56,17 @@ def input_values(inputs: Inputs, around: Surroundings) -> Values:
 
 
 def upstream_values(outputs: Mapping[str, Outputs]) -> Values:
-    """The inputs that other tasks' results are: by what came out, not by what went in."""
+    """Returns the results of upstream tasks as inputs: by what came out, not by what went in."""
     return {f"upstream:{task}": result_digest(result) for task, result in outputs.items()}
 
 
 def result_digest(outputs: Outputs) -> str:
-    """The identity of a result."""
+    """Returns the identity of a result."""
     return _sha256(canonical_json(outputs))
 
 
 def fingerprint(task: str, values: Mapping[str, str]) -> str:
-    """One hash over a task's name and all its inputs, in hex."""
+    """Returns one hash over a task's name and all its inputs, in hex."""
     return _sha256(f"tandem fingerprint {SCHEMA}\n{canonical_json([task, {**values}])}")
 
 
@@ -91,7 +91,7 @@ def _file(path: str, status: os.stat_result, cache: StatCache) -> str:
 
 
 def _link(path: str, cache: StatCache) -> str:
-    """A link is its target's name, and what it leads to: an image gets the name, a program reads the file."""
+    """Returns a link as its target's name and content: an image gets the name, a program reads the file."""
     name = _sha256(os.fsencode(os.readlink(path)).hex())[:16]
     try:
         status = os.stat(path)
@@ -112,12 +112,12 @@ def _params(where: str, params: Mapping[str, Json]) -> Iterator[tuple[str, str]]
 
 
 def _name(key: str) -> str:
-    """A key with a dot of its own is quoted, so that no two parameters share a spelling."""
+    """Quotes a key with a dot of its own, so that no two parameters share a spelling."""
     return key if PLAIN.fullmatch(key) else canonical_json(key)
 
 
 def code_values(names: Iterable[str], around: Surroundings) -> Iterator[tuple[str, str]]:
-    """What modules and functions say now, by key. Raises ConfigError for what is not Python, TandemError."""
+    """Yields the hashes of modules and functions by key. Raises ConfigError if source is not Python, TandemError."""
     try:
         for name, value in around.code.of(names).items():
             yield f"code:{name}", value

@@ -1,4 +1,4 @@
-"""What a checkout keeps and nobody needs any more: found first, so that it can be said before it is removed."""
+"""Finds what a checkout keeps and no record needs any more, so that it can be listed before it is removed."""
 
 import re
 import shutil
@@ -16,9 +16,9 @@ from pipeline.graph.records import LATEST, Record
 from pipeline.graph.task import MALFORMED
 
 CONTENT_ADDRESSED = ("base", "wheels", "models", "readings")
-"""The folders below artifacts/ in which each entry is named after its content and made by some task."""
+"""The folders below artifacts/ in which each entry is made by a task and named after its content."""
 IMAGES, NODES, MANIFESTS = OUTSIDE = ("images", "images on nodes", "manifests in the registry")
-"""The kinds of items that a command adds: this module knows no engine."""
+"""The kinds of items that the command `gc` adds: this module does not know engines."""
 UNFINISHED = "unfinished work"
 HASH = re.compile(r"[0-9a-f]{32,}")
 
@@ -35,7 +35,7 @@ class Item:
 
 @dataclass(frozen=True, kw_only=True)
 class KeptReferences:
-    """What the kept records hold on to: paths that they claim, and every hash that they mention.
+    """The references of kept records: paths that they claim, and every hash that they mention.
 
     `ours` are the hashes that any record of this checkout mentions, those that are about to go included; `going` are
     task and fingerprint of these.
@@ -47,16 +47,16 @@ class KeptReferences:
     going: frozenset[tuple[str, str]] = frozenset()
 
     def mentions(self, text: str) -> bool:
-        """Whether a name contains one of the hashes."""
+        """Returns whether a name contains one of the hashes."""
         return any(digest in self.hashes for digest in HASH.findall(text))
 
     def lets_go(self, text: str) -> bool:
-        """Whether a name contains a hash that only records which are about to go mention: it is this checkout's."""
+        """Returns whether a name contains a hash that only records to be removed mention: it is this checkout's."""
         return not self.mentions(text) and any(digest in self.ours for digest in HASH.findall(text))
 
 
 def find_garbage(graph: Graph, keep: int, busy: Container[str]) -> tuple[list[Item], KeptReferences]:
-    """What can go, and what the records that stay hold on to.
+    """Returns what can be removed, and the references of the records that stay.
 
     Of each task these stay: the newest `keep` results, the latest, the one that fits today's inputs, as many logs, and
     all that belongs to a task in `busy`. Artifacts are not among the items if any task is busy: nobody knows what it
@@ -140,7 +140,7 @@ def _kept(graph: Graph, retained: list[Record]) -> KeptReferences:
 
 
 def _ours(graph: Graph) -> Iterator[str]:
-    """By the records' text: a task that is no more, or a damaged record, made images too."""
+    """Yields every hash in any record's text: removed tasks and damaged records made images, too."""
     for folder in _below(graph.artifacts / "records"):
         for path in folder.glob("*.json"):
             with suppress(FileNotFoundError):
@@ -153,7 +153,7 @@ def _all(kind: str, folder: Path) -> Iterator[Item]:
 
 
 def item_at(kind: str, path: Path) -> Iterator[Item]:
-    """A file or folder that can go; nothing if it is gone already."""
+    """Yields a file or folder as an item; nothing if it is gone already."""
     # What another process removes meanwhile needs no removing.
     with suppress(FileNotFoundError):
         yield Item(kind=kind, name=str(path), bytes=_bytes(path), remove=partial(_remove, path))

@@ -1,4 +1,4 @@
-"""Files below the checkout by pattern: `*`, `?`, `[…]`, `**` for any depth, `!` in front to leave out."""
+"""Finds files below the checkout by pattern: `*`, `?`, `[…]`, `**` for any depth, `!` in front to leave out."""
 
 # A Path for each of ten thousand files costs more than its stat.
 # ruff: noqa: PTH116, PTH118
@@ -13,19 +13,19 @@ from functools import lru_cache
 from pipeline.core.errors import ConfigError
 
 ALWAYS_OUT = frozenset({"__pycache__", ".git"})
-"""Folders that never are an input: running our own code or git writes them."""
+"""Folders that are never an input: Python and git write them."""
 MAGIC = re.compile(r"[*?\[]")
 
 
 def is_pattern(text: str) -> bool:
-    """Whether it is a pattern; if not, it names one file or folder."""
+    """Returns whether it is a pattern. If not, it names one file or folder."""
     return MAGIC.search(text) is not None
 
 
 def expand(root: str, patterns: Iterable[str], *, out: frozenset[str] = ALWAYS_OUT) -> dict[str, os.stat_result | None]:
-    """The files and links that the patterns name, by path below `root`, sorted, each with its own stat.
+    """Returns the files and links that the patterns name, by path below `root`, sorted, each with its own stat.
 
-    None stands for a name that is not there.
+    A literal path that does not exist has None.
 
     A folder stands for all files below it. Links to folders are not followed.
     Raises ConfigError for a path outside and for a link to itself, OSError for a folder that cannot be read.
@@ -91,7 +91,7 @@ def _literal(root: str, path: str, out: frozenset[str]) -> Iterator[tuple[str, o
 def _walk(
     root: str, below: str, depth: int | None, out: frozenset[str], only: re.Pattern[str] | None = None
 ) -> Iterator[tuple[str, os.stat_result]]:
-    """Every file and link below a folder; `depth` is the number of slashes to go down to."""
+    """Yields every file and link below a folder; `depth` is the number of slashes to go down to."""
     folders = [below]
     while folders:
         folder = folders.pop()

@@ -1,4 +1,4 @@
-"""All tasks of a project, and where their results are kept: what every command starts from."""
+"""All tasks of a project, and the place of their results. Every command starts from it."""
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -47,7 +47,7 @@ class Graph:
 
     @property
     def surroundings(self) -> Surroundings:
-        """What inputs are looked up in."""
+        """Returns what inputs are looked up in."""
         return Surroundings(root=self.root, tools=self.tools, cache=self.cache, code=self.code)
 
     def add(self, *tasks: Task) -> None:

@@ -1,4 +1,4 @@
-"""How the graph spells what it keeps: JSON values that are hashed, and the folder of a task."""
+"""The spelling of JSON values that are hashed, and of a task's folder."""
 
 import json
 
@@ -6,10 +6,10 @@ from pipeline.graph.task import Json
 
 
 def canonical_json(value: Json) -> str:
-    """One spelling of a JSON value: keys sorted, no spaces, ASCII only."""
+    """Returns one spelling of a JSON value: keys sorted, no spaces, ASCII only."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 def folder_name(task: str) -> str:
-    """The name of a task's folder below artifacts/: `build:cpu` is `build-cpu`."""
+    """Returns the name of a task's folder below artifacts/: `build:cpu` is `build-cpu`."""
     return task.replace(":", "-", 1).replace(":", "+").replace("/", "-")

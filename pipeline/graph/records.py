@@ -1,4 +1,4 @@
-"""What finished tasks left: one small file for each task and fingerprint, without times."""
+"""The records of finished tasks: one small file for each task and fingerprint, without times."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ LATEST = "latest"
 
 
 class Record(Struct, frozen=True, kw_only=True):
-    """From which inputs a task made which outputs; `inputs` has each input's value by key, for comparison."""
+    """The outputs that a task made, and the value of each of its inputs by key, for comparison."""
 
     task: str
     fingerprint: str
@@ -26,14 +26,14 @@ class Record(Struct, frozen=True, kw_only=True):
 
     @property
     def digest(self) -> str:
-        """The identity of the result."""
+        """Returns the identity of the result."""
         return result_digest(self.outputs)
 
 
 class Records:
     """The records below one folder (`artifacts/records`).
 
-    What is damaged there counts as absent, is said in `notes`, and is moved aside if this process `may_change` things.
+    A damaged record counts as absent and is named in `notes`. It is moved aside if this process `may_change` files.
     """
 
     def __init__(self, folder: Path, aside: Path) -> None:
@@ -43,11 +43,11 @@ class Records:
         self.notes: list[str] = []
 
     def path(self, task: str, fingerprint: str) -> Path:
-        """Where a record lies."""
+        """Returns the file of a record."""
         return self._folder / folder_name(task) / f"{fingerprint}.json"
 
     def read(self, task: str, fingerprint: str) -> Record | None:
-        """The record of this result, or None if there is none that can be trusted. Raises HostError if unreadable."""
+        """Returns the record of this result, or None if no record can be trusted. Raises HostError."""
         path = self.path(task, fingerprint)
         try:
             text = path.read_bytes()
@@ -62,22 +62,22 @@ class Records:
             return None
 
     def set_aside(self, record: Record, error: Exception) -> None:
-        """Count a record as damaged whose outputs are none of its task's."""
-        reason = ValueError(f"its outputs are none of {record.task}: {error!r}")
+        """Count a record as damaged whose outputs its task does not understand."""
+        reason = ValueError(f"{record.task} does not understand its outputs: {error!r}")
         self._damaged(self.path(record.task, record.fingerprint), reason)
 
     def write(self, record: Record) -> None:
-        """Keep a record: whole or not at all, and on the disk before this returns. Raises HostError."""
+        """Keep a record in one step; it is on the disk before this returns. Raises HostError."""
         write_whole(self.path(record.task, record.fingerprint), record_text(record))
         self.set_latest(record)
 
     def set_latest(self, record: Record) -> None:
-        """Say that this is the task's newest result (`latest` beside the records). Raises HostError."""
+        """Make this the task's newest result (`latest` beside the records). Raises HostError."""
         path = self.path(record.task, record.fingerprint)
         replace_link(path.with_name(LATEST), path.name)
 
     def latest(self, task: str) -> Record | None:
-        """The newest result, for comparison; None if there is none."""
+        """Returns the newest result, for comparison, or None."""
         try:
             name = (self._folder / folder_name(task) / LATEST).readlink()
         except OSError:
@@ -85,7 +85,7 @@ class Records:
         return self.read(task, name.stem)
 
     def all_of(self, task: str) -> Iterator[Record]:
-        """All results of a task that are kept."""
+        """Yields all records of a task."""
         for path in sorted((self._folder / folder_name(task)).glob("*.json")):
             if record := self.read(task, path.stem):
                 yield record
@@ -105,7 +105,7 @@ class Records:
 
 
 def record_text(record: Record) -> str:
-    """A record as text."""
+    """Returns a record as text."""
     value = {
         "schema": SCHEMA,
         "task": record.task,
@@ -117,7 +117,7 @@ def record_text(record: Record) -> str:
 
 
 def parse_record(text: bytes, task: str, fingerprint: str) -> Record:
-    """The record that this text must be. Raises ValueError, TypeError or KeyError if it is not."""
+    """Returns the record in a text. Raises ValueError, TypeError or KeyError if it is not one."""
     try:
         fields = json.loads(text)
     except RecursionError as error:

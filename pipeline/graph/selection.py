@@ -1,4 +1,4 @@
-"""What a person types → tasks of the graph."""
+"""Finds the tasks that a user's words mean."""
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
@@ -9,7 +9,7 @@ from pipeline.graph.graph import Graph
 
 
 def select_tasks(graph: Graph, words: Iterable[str], *, commands: Iterable[str] = ()) -> list[str]:
-    """The tasks that words mean, each once, in the order in which they were named.
+    """Returns the tasks that words mean, each once, in the order in which they were named.
 
     A word is a task (`build:cpu`), a kind of task (`build`: the kind's default, or all of the kind if it has none), or
     a pattern (`build:*`). Raises ConfigError, with the nearest right word, for one that means nothing; it may

@@ -1,4 +1,4 @@
-"""Records that checkouts share: taken only if they prove to be what was asked for."""
+"""Records that checkouts share. A record is used only if it proves to be what was asked for."""
 
 from typing import Protocol
 
@@ -11,20 +11,20 @@ from pipeline.graph.task import MALFORMED, Task
 
 
 class SharedRecords(Protocol):
-    """Where records of several checkouts lie. A place that does not answer has nothing, and says so in the log."""
+    """A store of records of several checkouts. If it does not answer, it has no records, and the log says so."""
 
     def get(self, task: str, fingerprint: str, log: Log) -> bytes | None:
-        """The text of a record; None if there is none. Raises TandemError for what cannot be a record."""
+        """Returns the text of a record or None. Raises TandemError for something that cannot be a record."""
 
     def put(self, task: str, fingerprint: str, text: bytes, log: Log) -> None:
         """Keep a record's text for others, if this checkout may. Raises TandemError."""
 
 
 def adopt_shared(share: SharedRecords | None, records: Records, task: Task, key: str | None, log: Log) -> bool:
-    """Whether a record that is not kept here was found elsewhere, and is kept now.
+    """Keeps a record that another checkout shares; returns whether there was one.
 
-    Nothing is believed but its outputs, which are claims on the world, and looked at as any record's are. What is
-    wrong is named in the log, and counts as absent.
+    Only its outputs are believed: they make claims on the world, which are checked as for any record. An error
+    is named in the log, and the record counts as absent.
     """
     if share is None or not task.shared or key is None or records.read(task.name, key):
         return False
@@ -44,7 +44,7 @@ def adopt_shared(share: SharedRecords | None, records: Records, task: Task, key:
 
 
 def publish(share: SharedRecords | None, task: Task, record: Record, log: Log) -> None:
-    """Keep a record of ours for others. That this fails must not undo the work: it is said in the log."""
+    """Shares a record with other checkouts. A failure must not undo the work: it is only logged."""
     if share is None or not task.shared:
         return
     try:
@@ -56,7 +56,7 @@ def publish(share: SharedRecords | None, task: Task, record: Record, log: Log) -
 
 
 def _proved(text: bytes, task: Task, key: str) -> Record:
-    """The record, if it is one of this task and its inputs are today's. Raises TandemError."""
+    """Returns the record, if it is one of this task and its inputs are today's. Raises TandemError."""
     try:
         record = parse_record(text, task.name, key)
         if fingerprint(task.name, record.inputs) != key:

@@ -1,4 +1,4 @@
-"""What is known about files without reading them again: sha256 by stat, for inputs, modules and tools.
+"""Facts about files that need not be read again: sha256 by stat, for inputs, modules and tools.
 
 A hash is taken from the cache only if size, mtime, ctime, inode and mode are what they were when the file was
 read. ctime decides: mtimes are set by reproducible builds (all ours are equal) and by `cp -p`; nothing sets a ctime.
@@ -37,7 +37,7 @@ Known = tuple[Stat, str]
 
 
 def signature(status: os.stat_result) -> Stat:
-    """The five numbers that stand for a file's content."""
+    """Returns the five numbers that stand for a file's content."""
     return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_mode]
 
 
@@ -53,7 +53,7 @@ class StatCache:
         self.hashed_bytes = 0
 
     def sha256(self, path: Path | str, status: os.stat_result | None = None) -> str:
-        """The file's sha256 in hex, read only if its stat is not known.
+        """Returns the file's sha256 in hex. The file is read only if its stat is not known.
 
         Raises OSError if it cannot be read, TandemError if it never stops changing, Cancelled.
         """
@@ -62,7 +62,7 @@ class StatCache:
     def fact(
         self, kind: str, path: Path | str, find: Callable[[str], str], status: os.stat_result | None = None
     ) -> str:
-        """A text that follows from a file's content (`kind` tells such texts apart), found by `find` if not known.
+        """Returns a text that `find` derives from a file's content, if it is not known; `kind` tells such texts apart.
 
         `status` is the file's stat, if the caller has it already. Raises what `find` raises, OSError.
         """
@@ -81,7 +81,7 @@ class StatCache:
                 self._new[key] = ([], "")
 
     def hash_file(self, name: str) -> str:
-        """The sha256 of a file, read now. Raises OSError, Cancelled."""
+        """Returns the sha256 of a file, read now. Raises OSError, Cancelled."""
         digest = hashlib.sha256()
         with open(name, "rb", buffering=0) as file:
             while chunk := file.read(CHUNK_BYTES):
@@ -94,7 +94,7 @@ class StatCache:
     def save(self, *, wait: bool = True) -> None:
         """Write what was learned back, merged with what other runs wrote meanwhile. Never fails a run.
 
-        Who must not `wait` lets it be if another run is at it.
+        With `wait` unset, nothing is written while another run writes.
         """
         with self._lock:
             new, self._new = self._new, {}
@@ -145,7 +145,7 @@ class StatCache:
         return value
 
     def _settle(self, status: os.stat_result) -> int:
-        """The time now; a large file's last tick is waited out first, so that its hash can be kept."""
+        """Returns the time. Waits for a large file's last tick to end first, so that its hash can be kept."""
         now = self._now()
         if status.st_size >= LARGE_BYTES and 0 <= now - status.st_ctime_ns <= TICK_NS and _grain(status) == TICK_NS:
             time.sleep(TICK_NS / 1e9)
@@ -158,7 +158,7 @@ def _sum(text: bytes) -> str:
 
 
 def _there(known: dict[str, Known]) -> dict[str, Known]:
-    """Without files that are gone, once there are many."""
+    """Drops files that do not exist any more, once there are many."""
     if len(known) < PRUNE_ENTRIES:
         return known
     return {key: value for key, value in known.items() if os.path.lexists(key[key.find(" /") + 1 :])}
@@ -169,7 +169,7 @@ def _grain(status: os.stat_result) -> int:
 
 
 def is_executable(mode: int) -> bool:
-    """Whether the owner may execute it: the one bit of a file's mode that counts, as in git.
+    """Returns whether the owner may execute it: the one bit of a file's mode that counts, as in git.
 
     The others follow from the umask of whoever cloned the checkout.
     """

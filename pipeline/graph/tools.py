@@ -24,7 +24,7 @@ class Tools:
         self._identities[name] = identity
 
     def identity(self, name: str) -> str:
-        """Which one it is, or "missing". Raises ConfigError for a name that nobody registered."""
+        """Returns the identity of a tool, or "missing". Raises ConfigError for an unregistered name."""
         if name not in self._identities:
             raise ConfigError(f"tool {name!r}: no such tool", hint=f"known: {', '.join(sorted(self._identities))}")
         with self._lock:
@@ -33,7 +33,7 @@ class Tools:
             return self._known[name]
 
     def forget(self) -> None:
-        """Ask every tool anew when it is next named: a machine may be upgraded while a task runs."""
+        """Ask every tool again when it is next named: a machine may be upgraded while a task runs."""
         with self._lock:
             self._known.clear()
 
@@ -46,7 +46,7 @@ class Tools:
 
 
 def identity_of_program(program: str, arguments: Sequence[str], cache: StatCache) -> Callable[[], str]:
-    """An identity from what a program prints, started only if its file changed since it was last asked."""
+    """Returns a function that identifies a program by its output. It is started only if its file changed."""
 
     def ask(path: str) -> str:
         # Starting programs is only needed when one was replaced.

@@ -45,11 +45,11 @@ class _Lookup:
         self._ended.set()
 
     def is_stale(self) -> bool:
-        """Whether the answer is too old to stand for one of now."""
+        """Returns whether the answer is too old to stand for one of now."""
         return self._ended.is_set() and time.monotonic() - self._end > FRESH_S
 
     def result(self) -> str | None:
-        """Wait for the answer. What raised an error in the pool is checked again, and raises it here."""
+        """Waits for the answer. A check that failed in the pool is repeated here, and raises its error."""
         self._ended.wait()
         return self._answer if self._answered else self._check(self._claim)
 

@@ -150,8 +150,8 @@ def test_a_checkout_below_the_top_of_its_repository_works(tmp_path: Path) -> Non
 
 def test_a_revision_that_is_not_there_is_one_message(project: Looking) -> None:
     project.commit()
-    assert project.refusal("affected", "--base", "nosuch", code=3).startswith("'nosuch' is no commit here\nhint: ")
-    assert project.refusal("affected", "--base=--output=x", code=3).startswith("'--output=x' is no commit here\n")
+    assert project.refusal("affected", "--base", "nosuch", code=3).startswith("'nosuch' is not a commit here\nhint: ")
+    assert project.refusal("affected", "--base=--output=x", code=3).startswith("'--output=x' is not a commit here\n")
 
 
 def test_without_a_repository_it_says_so(project: Looking) -> None:

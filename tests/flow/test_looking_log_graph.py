@@ -142,7 +142,7 @@ def test_a_page_goes_through_a_link_and_into_no_pipe(project: Looking) -> None:
     os.mkfifo(project.root / "pipe")
     for name in ("pipe", "-"):
         said = project.refusal("graph", "--html", name, code=3)
-        assert said == f"--html {name}: that is no plain file\nhint: name one, as in graph.html\n"
+        assert said == f"--html {name}: that is not a plain file\nhint: name one, as in graph.html\n"
 
 
 def test_a_page_that_cannot_be_written_is_one_message(project: Looking) -> None:
@@ -151,5 +151,5 @@ def test_a_page_that_cannot_be_written_is_one_message(project: Looking) -> None:
 
 def test_no_folder_is_made_for_a_page(project: Looking) -> None:
     said = project.refusal("graph", "--html", "new/x.html", code=3)
-    assert said == f"--html new/x.html: there is no folder {project.root}/new\nhint: make it first\n"
+    assert said == f"--html new/x.html: the folder {project.root}/new does not exist\nhint: make it first\n"
     assert not (project.root / "new").exists()

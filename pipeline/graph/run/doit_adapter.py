@@ -1,4 +1,4 @@
-"""Tandem's tasks as doit sees them."""
+"""Makes doit's tasks from those of the graph."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ GRAPH = "tandem.graph"
 
 
 def to_doit(graph: Graph, kind: str) -> Iterator[dict[str, Any]]:
-    """The tasks of one kind ("build": `build:cpu`, …) for the generator `task_build` in dodo.py.
+    """Yields the tasks of one kind ("build": `build:cpu`, …) for the generator `task_build` in dodo.py.
 
     Our `run` takes the graph from `meta`; the callables serve doit's other commands (`list -s`, `info`).
     """
@@ -65,7 +65,7 @@ def _act(graph: Graph, name: str) -> None:
 
 @contextmanager
 def errors_for_doit() -> Iterator[None]:
-    """Turn an expected failure while dodo.py is read into the one that doit words without a traceback."""
+    """Turns a TandemError while dodo.py is read into the error that doit prints without a traceback."""
     try:
         yield
     except TandemError as error:

@@ -1,6 +1,6 @@
-"""What must not change while a task runs: its code, the files of its upstream, and its inputs.
+"""Checks that nothing changed while a task ran: its code, the files of its upstream, its inputs.
 
-Otherwise its result would be recorded under inputs that it does not follow from, and believed from then on.
+Otherwise its result would be recorded, and believed, under inputs that it does not follow from.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,14 +15,14 @@ from pipeline.graph.world import ON_DISK
 
 
 def read_code(graph: Graph, names: Iterable[str]) -> Values:
-    """What the code of all these tasks says now; nothing if it cannot be read, which the task itself will say."""
+    """Returns the code hashes of all these tasks now; empty if code cannot be read, which the task itself reports."""
     with suppress(TandemError):
         return dict(code_values({name for task in names for name in graph.tasks[task].inputs.code}, graph.surroundings))
     return {}
 
 
 def check_code_unchanged(task: Task, decision: Decision, before: Values) -> None:
-    """Raise TandemError if code of the task was edited since `before`: what is in memory is the old one."""
+    """Raises TandemError if code of the task was edited since `before`: this process still runs the old code."""
     edited = [key for key, value in decision.inputs.items() if before.get(key, value) != value]
     if edited:
         names = ", ".join(key.partition(":")[2] for key in edited)
@@ -32,9 +32,9 @@ def check_code_unchanged(task: Task, decision: Decision, before: Values) -> None
 
 
 def check_upstream_intact(graph: Graph, task: Task, results: Mapping[str, Outputs]) -> None:
-    """Raise TandemError if files that this run has seen upstream are others now, by an editor or another run.
+    """Raises TandemError if files that this run has seen upstream were changed by an editor or another run.
 
-    With `--single` they are whatever is there: nobody has looked at them.
+    With `--single` nothing is checked: the run has not looked at them.
     """
     for name in task.needs:
         claims = graph.tasks[name].world(results[name]) if name in graph.results else ()
@@ -46,7 +46,7 @@ def check_upstream_intact(graph: Graph, task: Task, results: Mapping[str, Output
 
 
 def check_inputs_unchanged(graph: Graph, task: Task, decision: Decision) -> None:
-    """Raise TandemError if an input is not what it was when the task began. Tools and code are looked at again."""
+    """Raises TandemError if an input changed since the task began. Tools and code are looked at again."""
     graph.tools.forget()
     graph.code.forget()
     now = input_values(task.inputs, graph.surroundings)

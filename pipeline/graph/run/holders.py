@@ -1,4 +1,4 @@
-"""Which tasks other runs hold at this moment: seen without waiting, and without standing in anybody's way."""
+"""Finds the tasks that other runs hold at this moment, without waiting and without blocking them."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -17,7 +17,7 @@ def find_holder(graph: Graph, task: str) -> Holder | None:
 
 @contextmanager
 def hold_free_tasks(graph: Graph, tasks: Iterable[str]) -> Iterator[dict[str, Holder]]:
-    """Holds the locks of all tasks that nobody runs, while the block runs; yields those that somebody does run.
+    """Holds the locks of all tasks that no process runs, during the block; yields those that a process runs.
 
     Runs that begin meanwhile wait, and name this process. Raises HostError if the locks cannot be written.
     """
@@ -30,5 +30,5 @@ def hold_free_tasks(graph: Graph, tasks: Iterable[str]) -> Iterator[dict[str, Ho
 
 
 def lock_path(graph: Graph, task: str) -> Path:
-    """Where the runner keeps a task's lock."""
+    """Returns the file of a task's lock."""
     return graph.artifacts / "locks" / f"{folder_name(task)}.lock"

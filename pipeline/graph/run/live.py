@@ -18,7 +18,7 @@ FRAMES_PER_SECOND = 8
 
 
 def make_screen(*, verbosity: int = NORMAL) -> Screen:
-    """The right screen for this stdout."""
+    """Returns the right screen for this stdout."""
     return LiveScreen(verbosity=verbosity) if sys.stdout.isatty() else PlainScreen(verbosity=verbosity)
 
 
@@ -32,25 +32,25 @@ class LiveScreen:
         self._live: Live | None = None
 
     def start(self, task: str) -> None:
-        """Give it a line."""
+        """Give the task a line."""
         with self._lock:
             self._running[task] = (time.monotonic(), "")
             if self._live is None:
                 self._live = self._open()
 
     def line(self, task: str, text: str, *, step: bool) -> None:  # noqa: ARG002  # all lines are alike here
-        """Make it the task's newest; keep it above only if asked to be loud."""
+        """Show it as the task's newest; keep it above if the screen is loud."""
         self.progress(task, text)
         self._say(f"{task} | {text}", at_least=LOUD)
 
     def progress(self, task: str, text: str) -> None:
-        """Make it the task's newest."""
+        """Show it as the task's newest."""
         with self._lock:
             if task in self._running:
                 self._running[task] = (self._running[task][0], text)
 
     def end(self, outcome: Outcome) -> None:
-        """Take the line away; leave how it ended."""
+        """Replace the task's line by its outcome."""
         with self._lock:
             self._running.pop(outcome.task, None)
         self._say(outcome_text(outcome), at_least=QUIET if outcome.error else NORMAL)

@@ -1,4 +1,4 @@
-"""How a task ended, and what that makes of the whole run: exit code and report."""
+"""The outcomes of tasks, and the exit code and report of the run."""
 
 import json
 from collections.abc import Iterable
@@ -20,9 +20,9 @@ WORST_FIRST = (Exit.INTERRUPTED, Exit.BUG, Exit.CONFIG, Exit.HOST, Exit.BUSY, Ex
 
 
 class End(StrEnum):
-    """How it ended.
+    """The way a task ended.
 
-    A blocked task was not tried, because one that it needs failed. A lazy one was left for later if what it made is
+    A blocked task was not tried, because one that it needs failed. A lazy task is left for later if its product is
     gone and no task had to read it.
     """
 
@@ -35,11 +35,7 @@ class End(StrEnum):
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """How one task ended.
-
-    `traceback` is set for a bug only; `log` and `tail` (its last lines, before the error) if the task did something.
-    `before` are lazy tasks that had to be done for it, each once they had ended.
-    """
+    """The outcome of one task."""
 
     task: str
     end: End
@@ -51,26 +47,30 @@ class Outcome(Struct, frozen=True, kw_only=True):
     """A few words on the result, for people."""
     error: BaseException | None = None
     traceback: str = ""
+    """Set for a bug only."""
     log: Path | None = None
+    """Set if the task did something."""
     tail: tuple[str, ...] = ()
+    """The last lines of the log, before the error."""
     before: tuple["Outcome", ...] = ()
+    """The outcomes of lazy tasks that had to be done for it."""
 
     @property
     def code(self) -> Exit:
-        """The exit code of a run of this task alone; a blocked task says nothing that its cause has not said."""
+        """Returns the exit code of a run of this task alone. A blocked task adds nothing to its cause."""
         if self.error is None:
             return Exit.OK
         return self.error.code if isinstance(self.error, TandemError) else Exit.BUG
 
 
 def exit_code(outcomes: Iterable[Outcome], *, interrupted: bool) -> Exit:
-    """The first of 130, 2, 3, 4, 5, 1 that applies; 0 if none does."""
+    """Returns the first of 130, 2, 3, 4, 5, 1 that applies; 0 if none does."""
     codes = {outcome.code for outcome in outcomes} | ({Exit.INTERRUPTED} if interrupted else set())
     return next((code for code in WORST_FIRST if code in codes), Exit.OK)
 
 
 def as_interruption(error: BaseException) -> BaseException:
-    """What to report for an error that came up while the run was being stopped: the stop, not its echo."""
+    """Returns the error to report if one came up while the run was being stopped: the interruption."""
     return error if isinstance(error, Cancelled) else Cancelled("interrupted")
 
 

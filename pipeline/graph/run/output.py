@@ -1,4 +1,4 @@
-"""What a run says: each task's whole output in a file of its own, and one stream for people, line by line."""
+"""The output of a run: each task's whole output in a file of its own, and one stream of lines for people."""
 
 import os
 import re
@@ -29,7 +29,7 @@ LOUD, NORMAL, QUIET = 2, 1, 0
 
 
 class Screen(Protocol):
-    """Where the tasks of a run show themselves; called from several threads."""
+    """The place where a run shows its tasks. Its methods are called from several threads."""
 
     def start(self, task: str) -> None:
         """A task begins to do something."""
@@ -38,16 +38,16 @@ class Screen(Protocol):
         """A task wrote a line; a step announces or ends a piece of work."""
 
     def progress(self, task: str, text: str) -> None:
-        """How far a task's piece of work is."""
+        """A task's work has come that far."""
 
     def end(self, outcome: Outcome) -> None:
         """A task ended."""
 
     def note(self, text: str) -> None:
-        """Something to say that belongs to no task."""
+        """Show a text that does not belong to a task."""
 
     def close(self) -> None:
-        """Nothing more comes."""
+        """The run has ended."""
 
 
 class TaskLog:
@@ -68,7 +68,7 @@ class TaskLog:
             raise write_failure(self.path, error) from error
 
     def is_latest(self) -> None:
-        """From now on it is what the task said last; who still waits for another run has nothing to say of the task."""
+        """Make this the task's latest log. A run that still waits for another one has not done anything yet."""
         replace_link(self.path.with_name(LATEST), self.path.name)
 
     def line(self, text: str) -> None:
@@ -76,7 +76,7 @@ class TaskLog:
         self._write(text, step=False)
 
     def step(self, text: str) -> None:
-        """Write a line that announces or ends a piece of work; it is shown where plain output is not."""
+        """Write a line that announces or ends a piece of work. Plain output shows steps only."""
         self._write(text, step=True)
 
     def progress(self, title: str, done: float, total: float | None, unit: str) -> None:
@@ -111,7 +111,7 @@ class TaskLog:
 
 
 def _next(latest: Path) -> str:
-    """A name that sorts after the newest log's, whatever the clock and the time zone were then."""
+    """Returns a name that sorts after the newest log's, whatever the clock and the time zone were then."""
     name = f"{datetime.now(UTC):{LOG_NAME_FORMAT}}"
     with suppress(OSError, ValueError):
         last = latest.readlink().stem
@@ -122,7 +122,7 @@ def _next(latest: Path) -> str:
 
 
 class PlainScreen:
-    """Lines, each with its task's name in front; at least one every half minute while something runs."""
+    """Prints lines, each with its task's name in front; at least one every half minute while a task runs."""
 
     def __init__(
         self,
@@ -200,7 +200,7 @@ class PlainScreen:
 
 
 def write_line(out: TextIO, text: str) -> None:
-    """Write a line at once. Whoever stopped reading (`doit | head`) ends what we say, not what we do."""
+    """Writes a line at once. A closed stdout (`./doitw | head`) ends the output, not the run."""
     try:
         out.write(text + "\n")
         out.flush()
@@ -209,12 +209,12 @@ def write_line(out: TextIO, text: str) -> None:
 
 
 def without_escapes(text: str) -> str:
-    """A program's line without colours and cursor movements: it must not move anything on our screen."""
+    """Returns a program's line without colours and cursor movements, which would disturb our screen."""
     return ESCAPES.sub("", text).expandtabs(4)
 
 
 def outcome_text(outcome: Outcome) -> str:
-    """How a task ended, for people: a line, or for a failure the message, the hint, the log and its last lines."""
+    """Returns the outcome for people: a line, or for a failure the message, the hint, the log and its last lines."""
     name = outcome.task
     match outcome.end:
         case End.SKIPPED:

@@ -1,4 +1,4 @@
-"""Doing a task: hold its lock, look again, do it, see that nothing changed under it, record it."""
+"""Runs a task: holds its lock, decides again, runs it, checks that nothing changed meanwhile, records the result."""
 
 import json
 import os
@@ -36,22 +36,23 @@ AS_IT_IS = {State.SKIP: End.SKIPPED, State.LATER: End.LATER}
 
 @dataclass(kw_only=True)
 class Attempt:
-    """What a task is brought up to date with.
-
-    `asked`: if it is lazy, it cannot wait. `always`: the work is done again even if a result is there. `results` is
-    what its upstream came to; `before` are the lazy tasks that had to be done for it. `sure` is what hold() yields.
-    """
+    """The parameters and the state of one attempt to bring a task up to date."""
 
     asked: bool
+    """The task is wanted now, even if it is lazy."""
     always: bool
+    """The work is done again, even if there is a result."""
     results: Mapping[str, Outputs] = field(default_factory=dict)
+    """The results of its upstream."""
     before: list[Outcome] = field(default_factory=list)
+    """The outcomes of lazy tasks that had to be done for it."""
     sure: Callable[[], None] = lambda: None
+    """Makes sure of the task's lock; see hold_lock()."""
 
 
 @dataclass
 class _UnderWay:
-    """A lazy task that this run brings up to date, for all that need it."""
+    """A lazy task that this run brings up to date for all tasks that need it."""
 
     ended: threading.Event = field(default_factory=threading.Event)
     outcome: Outcome | None = None
@@ -61,7 +62,7 @@ class Runner:
     """Brings tasks up to date, one call a task; safe to call from several threads for different tasks.
 
     `asked` are the tasks that the run was asked for by name; `always` does the work again even if a result is there.
-    What one task needs made again is made `side_by_side`.
+    Up to `side_by_side` lazy tasks that one task needs are made at a time.
     """
 
     def __init__(
@@ -143,7 +144,7 @@ class Runner:
         return self._outcome(decision, End.RAN, record)
 
     def _complete(self, task: Task, attempt: Attempt) -> dict[str, Outputs] | None:
-        """What its upstream comes to once its lazy tasks have made what a run reads; None if one of them failed."""
+        """Makes what a run reads of its lazy tasks; returns the results of all upstream, or None if one failed."""
         results = dict(attempt.results)
         lazy = [name for name in task.needs if self.graph.tasks[name].lazy]
         gone = [name for name in lazy if broken_claims(self.graph, self.graph.tasks[name], results[name])]
@@ -159,7 +160,7 @@ class Runner:
         return results
 
     def _all(self, names: list[str]) -> list[Outcome]:
-        """Bring tasks up to date that one has to wait for; one by one, a failure is the last."""
+        """Brings tasks up to date that one task waits for. One by one, a failure is the last."""
         if min(len(names), self._side_by_side) > 1:
             from concurrent.futures import ThreadPoolExecutor
 
@@ -173,9 +174,9 @@ class Runner:
         return outcomes
 
     def _bring_once(self, name: str) -> Outcome:
-        """Bring a lazy task up to date; who needs it meanwhile waits for this, and not at its lock as for another run.
+        """Brings a lazy task up to date. Other tasks that need it wait here, not at its lock as for another run.
 
-        What failed once is not tried again in this run.
+        A task that failed is not tried again in this run.
         """
         with self._guard:
             first = name not in self._under_way
@@ -198,7 +199,7 @@ class Runner:
     def _restored(
         self, task: Task, decision: Decision, record: Record, results: Mapping[str, Outputs], log: Log
     ) -> bool:
-        """Whether an earlier result could be made true again; if not, the work is done again."""
+        """Returns whether an earlier result could be restored. If not, the work is done again."""
         assert task.restore is not None
         try:
             with self._scratch(task) as scratch:
@@ -238,7 +239,7 @@ class Runner:
         return record
 
     def _as_it_is(self, decision: Decision) -> Outcome | None:
-        """The outcome of a task whose recorded result will do."""
+        """Returns the outcome of a task that need not run, or None."""
         record = decision.record
         if record is None or decision.state not in AS_IT_IS:
             return None
@@ -248,7 +249,7 @@ class Runner:
         return self._outcome(decision, AS_IT_IS[decision.state], record)
 
     def _upstream(self, task: Task) -> dict[str, Outputs]:
-        """What the tasks that it needs came to: in this run, or (`--single`) the last time."""
+        """Returns the results of the tasks that it needs: of this run, or (`--single`) of the last one."""
         results: dict[str, Outputs] = {}
         for name in task.needs:
             known = self.graph.results.get(name)
@@ -281,7 +282,7 @@ class Runner:
 
     @contextmanager
     def _scratch(self, task: Task) -> Iterator[Path]:
-        """An empty folder; what killed runs left of theirs goes first. Its name differs from run to run on purpose.
+        """Yields an empty folder; remains of killed runs are removed first. Its name differs in each run on purpose.
 
         A program that outlived its killed run still writes to the old one, and a path that leaks into a result shows.
         """
@@ -304,7 +305,7 @@ class Runner:
                 above.rmdir()
 
     def _remember_time(self, task: Task, record: Record, started: float, seconds: float) -> None:
-        """Beside the records, because no time may be in them: when, how long, and how long as a rule."""
+        """Keeps start and duration beside the records, which hold no times."""
         file = self.graph.artifacts / "times" / f"{folder_name(task.name)}.json"
         entry = {"fingerprint": record.fingerprint, "started": round(started, 3), "seconds": round(seconds, 3)}
         write_whole(
@@ -314,7 +315,7 @@ class Runner:
 
 @contextmanager
 def _removals_told(task: Task, scratch: Path, attempt: Attempt) -> Iterator[None]:
-    """Name the cause of whatever fails when artifacts/ is removed below a running task."""
+    """Names the cause if a task fails because artifacts/ was removed while it ran."""
     try:
         yield
     except Exception as error:
@@ -328,7 +329,7 @@ def _removals_told(task: Task, scratch: Path, attempt: Attempt) -> Iterator[None
 
 
 def past_runs(graph: Graph, task: str) -> list[dict[str, str | float]]:
-    """A task's last runs, newest first: fingerprint, started (seconds since 1970), seconds."""
+    """Returns a task's last runs, newest first: fingerprint, started (seconds since 1970), seconds."""
     file = graph.artifacts / "times" / f"{folder_name(task)}.json"
     try:
         entries = json.loads(file.read_bytes())
@@ -343,7 +344,7 @@ def _handed(decision: Decision, results: Mapping[str, Outputs], scratch: Path, l
 
 
 def _plain(task: Task, outputs: Outputs) -> Outputs:
-    """The outputs as they will be read back. Raises TypeError (a bug) if they are not JSON."""
+    """Returns the outputs as they will be read back. Raises TypeError (a bug) if they are not JSON."""
     if not isinstance(outputs, dict):
         raise TypeError(f"{task.name} returned {type(outputs).__name__}, not outputs")
     plain = json.loads(json.dumps(outputs))

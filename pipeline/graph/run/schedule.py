@@ -1,4 +1,4 @@
-"""Which task next, and in which thread: doit's dispatcher decides the order, and a signal ends it in good order."""
+"""Starts tasks in threads, in the order of doit's dispatcher. A signal ends the run in good order."""
 
 import os
 import queue
@@ -18,7 +18,7 @@ from pipeline.graph.run.runner import Runner
 
 HOLD_ON = "hold on"
 SIGNAL_CHECK_S = 0.5
-"""Seconds after which a signal is heard at the latest."""
+"""A signal is handled within this time."""
 SHOW_CURSOR = b"\x1b[?25h"
 STATUS = {End.SKIPPED: "up-to-date", End.LATER: "up-to-date", End.FAILED: "failure", End.BLOCKED: "failure"}
 
@@ -43,7 +43,7 @@ class Schedule:
         self._ended: queue.SimpleQueue[tuple[Any, Outcome] | None] = queue.SimpleQueue()
 
     def run(self, dispatcher: Any) -> None:
-        """Run what doit's TaskDispatcher hands out. Returns when nothing runs any more, however that came about."""
+        """Run the tasks of doit's TaskDispatcher. Returns when no task runs any more, also after an error."""
         with self._signals():
             try:
                 self._dispatch(dispatcher)
@@ -69,7 +69,7 @@ class Schedule:
                 ended = self._wait() if self._running >= self._side_by_side else None
 
     def _begin(self, node: Any) -> bool:
-        """Start a task in a thread of its own; False if there is nothing to start."""
+        """Starts a task in a thread of its own; returns False if there is nothing to start."""
         task = node.task
         if node.bad_deps:
             node.run_status = "failure"
@@ -90,7 +90,7 @@ class Schedule:
         self._ended.put((node, self._runner.attempt(node.task.name)))
 
     def _wait(self) -> Any:
-        """The next task that ends, or None if a signal came instead."""
+        """Returns the next task that ends, or None if a signal came instead."""
         item = self._next()
         if item is None:
             cancel()
