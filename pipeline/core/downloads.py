@@ -29,7 +29,7 @@ class Downloader:
     """
 
     def __init__(self, proxies: Mapping[str, str] | None, connections: int) -> None:
-        self._given, self._connections = proxies, connections
+        self._proxies, self._connections = proxies, connections
         self._pools: dict[str, PoolManager] = {}
 
     def close(self) -> None:
@@ -49,21 +49,21 @@ class Downloader:
                 yield local
             return
         with _connection_errors(url):
-            answer = self._ask(url, {"Range": f"bytes={start}-"} if start else {})
+            response = self._request(url, {"Range": f"bytes={start}-"} if start else {})
 
         def read(size: int) -> bytes:
             with _connection_errors(url):
-                return answer.read(size)
+                return response.read(size)
 
         try:
-            yield answer.status, read
+            yield response.status, read
         finally:
             # A connection can only be used again if it was read to its end.
-            if answer.length_remaining:
-                answer.close()
-            answer.release_conn()
+            if response.length_remaining:
+                response.close()
+            response.release_conn()
 
-    def _ask(self, url: str, headers: Mapping[str, str]) -> "BaseHTTPResponse":
+    def _request(self, url: str, headers: Mapping[str, str]) -> "BaseHTTPResponse":
         from urllib3 import Retry, Timeout
         from urllib3.util import make_headers
 
@@ -97,12 +97,12 @@ class Downloader:
         return self._pools[proxy]
 
     def _proxy(self, scheme: str, host: str) -> str:
-        if self._given is not None:
-            return self._given.get(scheme, "")
+        if self._proxies is not None:
+            return self._proxies.get(scheme, "")
         if proxy_bypass(host):
             return ""
-        found = getproxies()
-        return found.get(scheme) or found.get("all") or ""
+        proxies = getproxies()
+        return proxies.get(scheme) or proxies.get("all") or ""
 
 
 @contextmanager

@@ -24,7 +24,7 @@ TIMEOUT_VARIABLE = "TANDEM_LOCK_TIMEOUT"
 DEFAULT_TIMEOUT_S = 3600
 POLL_INTERVAL_S = 0.1
 SIGNING_S = 0.2
-"""A process that has just taken a lock needs this long at most until it has signed the file."""
+"""The longest time from taking a lock to signing its file."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,9 +3,9 @@
 import os
 
 MACHINES = {"arm64": "aarch64", "amd64": "x86_64"}
-"""The architecture as Debian and Docker call it → as the kernel and Python do."""
+"""Maps Debian's and Docker's name of an architecture to that of the kernel and of Python."""
 ARCHITECTURES = {machine: architecture for architecture, machine in MACHINES.items()}
-"""The architecture as the kernel and Python call it → as Debian and Docker do."""
+"""Maps the kernel's and Python's name of an architecture to that of Debian and of Docker."""
 PLATFORMS = tuple(f"linux/{architecture}" for architecture in MACHINES)
 """The platforms that an image can be made for."""
 ELF_MACHINES = {"arm64": 183, "amd64": 62}

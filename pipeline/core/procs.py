@@ -77,12 +77,12 @@ class ProgramError(TandemError):
         self.output = output
 
 
-def program_environment(inherit: Sequence[str], given: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Returns a program's environment: the variables of `inherit`, taken from `given`, and those of FIXED.
+def program_environment(inherit: Sequence[str], variables: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Returns a program's environment: the variables of `inherit`, taken from `variables`, and those of FIXED.
 
-    `given` is by default the environment of this process.
+    `variables` are by default the environment of this process.
     """
-    env = os.environ if given is None else given
+    env = os.environ if variables is None else variables
     return {name: value for name, value in env.items() if _is_inherited(name, inherit)} | FIXED
 
 
@@ -243,19 +243,19 @@ def _write_to(stdin: IO[bytes], content: bytes) -> Callable[[int], bool]:
 
     A program that closes its stdin gets no more.
     """
-    left = memoryview(content)
+    unwritten = memoryview(content)
 
     def write(pipe: int) -> bool:
-        nonlocal left
+        nonlocal unwritten
         try:
-            left = left[os.write(pipe, left) :]
+            unwritten = unwritten[os.write(pipe, unwritten) :]
         except BlockingIOError:
             return True
         except BrokenPipeError:
-            left = left[:0]
-        if not left:
+            unwritten = unwritten[:0]
+        if not unwritten:
             stdin.close()
-        return bool(left)
+        return bool(unwritten)
 
     return write
 

@@ -37,9 +37,9 @@ def source_file(suite: str, own: str, apt: Path = APT_FOLDER) -> AptFile:
     name = FILE_NAME.format(suite=suite)
     for path in _source_files(apt):
         text = path.read_text()
-        found = _deb822(text, own, suite) if path.suffix == ".sources" else _one_line(text, own, suite)
-        if found:
-            return AptFile(apt / f"sources.list.d/{name}{path.suffix}", found)
+        source = _deb822(text, own, suite) if path.suffix == ".sources" else _one_line(text, own, suite)
+        if source:
+            return AptFile(apt / f"sources.list.d/{name}{path.suffix}", source)
     raise HostError(f"apt has no source for Debian {own} here", hint=f"give {apt}/sources.list one")
 
 
@@ -65,9 +65,9 @@ def _listed_suites(text: str) -> Iterable[list[str]]:
 def _one_line(text: str, own: str, suite: str) -> str:
     """Returns a source for `suite` in the one-line format of sources.list(5); "" if the text has none for `own`."""
     for line in text.splitlines():
-        found = re.match(rf"\s*deb\s+(\[[^]]*\]\s+)?(\S+)\s+{re.escape(own)}\s+.*\bmain\b", line)
-        if found:
-            return f"deb {found[1] or ''}{found[2]} {suite} main\n"
+        match = re.match(rf"\s*deb\s+(\[[^]]*\]\s+)?(\S+)\s+{re.escape(own)}\s+.*\bmain\b", line)
+        if match:
+            return f"deb {match[1] or ''}{match[2]} {suite} main\n"
     return ""
 
 

@@ -82,9 +82,10 @@ def build_image(
 
 
 def _client(running: Path) -> "DockerClient":
-    """A client whose program leaves its process id in a file, for python-on-whales has no time-outs.
+    """Returns a client whose program writes its process id to a file, because python-on-whales has no time-outs.
 
-    Nor does it take an environment: what docker shall not hear is taken out by name, so that no value is in its argv.
+    It takes no environment either. So the variables that docker must not inherit are removed by name, which keeps
+    their values out of its arguments.
     """
     from python_on_whales import DockerClient
 

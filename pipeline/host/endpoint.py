@@ -1,4 +1,4 @@
-"""Which Docker engine the docker client of this machine talks to, and what that engine says of itself."""
+"""Finds the Docker engine that the docker client of this machine talks to, and asks it about itself."""
 
 import json
 import os

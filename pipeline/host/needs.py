@@ -124,11 +124,11 @@ def _engine_need(where: str, info: Mapping[str, Any] | None, trouble: str) -> Ne
         if trouble == os.strerror(13):
             remedy = "give this user access: usermod -aG docker USER as root, then log in again"
         return Need("engine", False, f"no answer at {at}: {trouble}", wanted, remedy)
-    found = str(info.get("ServerVersion", ""))
+    version = str(info.get("ServerVersion", ""))
     return Need(
         "engine",
-        version_numbers(found) >= MIN_ENGINE,
-        f"{found} at {at}",
+        version_numbers(version) >= MIN_ENGINE,
+        f"{version} at {at}",
         wanted,
         "upgrade the engine; it was not made by Tandem",
     )
@@ -152,9 +152,9 @@ def _image_store_need(info: Mapping[str, Any] | None) -> Need:
 def _buildx_need() -> Need:
     wanted = ">= " + ".".join(map(str, MIN_BUILDX))
     path = buildx_plugin()
-    found = _buildx_version(path) if path else ""
-    text = f"{found or 'no version'} at {path}" if path else "nothing"
-    return Need("buildx", version_numbers(found) >= MIN_BUILDX, text, wanted, "install docker-buildx")
+    version = _buildx_version(path) if path else ""
+    found = f"{version or 'no version'} at {path}" if path else "nothing"
+    return Need("buildx", version_numbers(version) >= MIN_BUILDX, found, wanted, "install docker-buildx")
 
 
 def _buildx_version(path: Path) -> str:
@@ -169,10 +169,10 @@ def _buildx_version(path: Path) -> str:
         words = procs.capture([str(path), "version"], inherit=procs.DOCKER, within=20).split()
     except TandemError:
         return ""
-    found = words[1] if len(words) > 1 else ""
+    version = words[1] if len(words) > 1 else ""
     with suppress(OSError), replacing(cache) as fresh:  # without a cache, the next call asks again
-        fresh.write_text(json.dumps({"identity": identity, "version": found}))
-    return found
+        fresh.write_text(json.dumps({"identity": identity, "version": version}))
+    return version
 
 
 def _emulation_need(platform: str) -> Need:

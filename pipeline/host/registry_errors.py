@@ -1,4 +1,4 @@
-"""The cause behind an engine's words about a registry.
+"""Finds the cause behind an engine's words about a registry.
 
 The engine passes a registry's status on only as text in part (docker/docs#13915, moby/moby#36823).
 """

@@ -27,7 +27,7 @@ def entries() -> dict[str, str]:
 @pytest.mark.parametrize(
     "asked", [*PYPROJECT["project"]["dependencies"], *PYPROJECT["project"]["optional-dependencies"]["test"]]
 )
-def test_the_lock_answers_what_pyproject_asks(asked: str) -> None:
+def test_the_lock_fits_the_requirements_in_pyproject(asked: str) -> None:
     requirement = Requirement(asked)
     assert requirement.specifier.contains(entries()[requirement.name.lower()])
 
@@ -68,7 +68,7 @@ def made(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_tooling_made_to_the_end_is_ready(made: Path) -> None:
+def test_completed_tooling_is_ready(made: Path) -> None:
     assert venv.is_ready(made)
 
 
@@ -89,7 +89,7 @@ def test_tooling_is_not_ready_after(made: Path, change: object) -> None:
     assert not venv.is_ready(made)
 
 
-def test_only_which_package_comes_next_is_shown_of_an_installer() -> None:
+def test_only_the_packages_of_an_installer_are_shown() -> None:
     kept = NullLog()
     names = venv.InstallerLog(kept)
     names.line("Looking in indexes: somewhere")
@@ -107,7 +107,7 @@ def said(capsys: pytest.CaptureFixture[str], lines: int) -> list[str]:
     return text.splitlines()[:lines]
 
 
-def test_a_set_up_that_has_long_said_nothing_says_what_it_is_at(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_silent_set_up_shows_what_it_is_doing(capsys: pytest.CaptureFixture[str]) -> None:
     printer = venv.Printer(every=0.05)
     with printer.alive():
         printer.line("  installing them")
@@ -124,7 +124,7 @@ def test_a_set_up_that_has_long_said_nothing_says_what_it_is_at(capsys: pytest.C
     assert capsys.readouterr().err == ""
 
 
-def test_a_set_up_that_speaks_says_nothing_more(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_set_up_that_prints_lines_shows_nothing_more(capsys: pytest.CaptureFixture[str]) -> None:
     printer = venv.Printer(every=5)
     with printer.alive():
         for _ in range(12):

@@ -52,7 +52,7 @@ def test_what_is_not_http_is_an_error() -> None:
         http_client.request(address, "/")
 
 
-def test_nobody_there_is_an_error() -> None:
+def test_a_connection_that_is_refused_is_an_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = server.getsockname()
     with pytest.raises(OSError, match="refused"):

@@ -1,4 +1,4 @@
-"""A lock is that of the file at its path, not of one that was removed."""
+"""Only one holds a lock, its file names the holder, and a lock is that of the file at its path."""
 
 import os
 import threading
@@ -7,7 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.core.locks import holds_lock, locked, take_lock
+from pipeline.core.errors import BusyError
+from pipeline.core.locks import (
+    hold_if_free,
+    hold_lock,
+    holds_lock,
+    locked,
+    locked_folder,
+    read_holder,
+    take_lock,
+)
+from pipeline.core.log import NullLog
 
 
 def open_descriptors(path: Path) -> int:
@@ -24,7 +34,7 @@ def test_a_lock_is_held_by_one_and_freed_by_closing_it(tmp_path: Path) -> None:
     os.close(take_lock(path, wait=False))
 
 
-def test_who_waited_for_a_file_that_was_removed_holds_the_one_that_is_there(tmp_path: Path) -> None:
+def test_a_waiter_on_a_removed_file_gets_the_lock_of_the_new_file(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     first = take_lock(path, wait=True)
     taken: list[int] = []
@@ -62,4 +72,49 @@ def test_a_lock_whose_file_is_removed_lets_one_in_at_a_time_and_leaves_no_file(t
     for thread in threads:
         thread.join()
     assert most == [1]
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_holder_of_a_lock_is_known_while_it_holds_it(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with hold_lock(path, what="the lab", log=NullLog()):
+        holder = read_holder(path)
+        assert holder is not None
+        assert holder.pid == os.getpid()
+        with hold_if_free(path) as held:
+            assert not held
+    assert read_holder(path) is None
+    with hold_if_free(path) as held:
+        assert held
+        assert read_holder(path) is not None
+
+
+def test_without_a_log_a_lock_is_not_waited_for(tmp_path: Path) -> None:
+    with (
+        hold_lock(tmp_path / "lock", what="the lab", log=NullLog(), state="in use"),
+        pytest.raises(BusyError, match=f"^the lab is in use by process {os.getpid()}, since "),
+        hold_lock(tmp_path / "lock", what="the lab", log=None, state="in use"),
+    ):
+        pass
+
+
+def test_a_signature_of_a_killed_process_holds_nothing(tmp_path: Path) -> None:
+    (tmp_path / "lock").write_text("1 1700000000\n")
+    assert read_holder(tmp_path / "lock") is None
+
+
+def test_a_folder_can_be_locked_without_a_file_in_it(tmp_path: Path) -> None:
+    ended: list[str] = []
+
+    def work() -> None:
+        with locked_folder(tmp_path):
+            ended.append("waiter")
+
+    with locked_folder(tmp_path):
+        waiter = threading.Thread(target=work)
+        waiter.start()
+        waiter.join(0.2)
+        ended.append("holder")
+    waiter.join(20)
+    assert ended == ["holder", "waiter"]
     assert not list(tmp_path.iterdir())

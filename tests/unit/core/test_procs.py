@@ -10,7 +10,7 @@ from tests import hostile
 GIVEN = {**dict.fromkeys(hostile.NAMES, "hostile"), "PATH": "/bin", "PYTHONPATH": "/x", "UMASK": "0"}
 
 
-def test_what_decides_bytes_hears_where_programs_are_and_nothing_else() -> None:
+def test_programs_that_decide_bytes_inherit_only_where_programs_are() -> None:
     assert procs.program_environment(procs.SEALED, GIVEN) == {"PATH": "/bin", **procs.FIXED}
 
 
@@ -18,25 +18,25 @@ def test_what_decides_bytes_hears_where_programs_are_and_nothing_else() -> None:
     "name",
     ["UV_INDEX", "UV_INDEX_OURS_PASSWORD", "PIP_INDEX_URL", "https_proxy", "HTTPS_PROXY", "SSL_CERT_FILE", "NETRC"],
 )
-def test_settings_of_where_packages_come_from_are_heard_by_what_asks_for_them(name: str) -> None:
+def test_programs_that_use_the_network_inherit_where_packages_come_from(name: str) -> None:
     assert procs.program_environment(procs.NETWORK, {name: "x"}) == {name: "x", **procs.FIXED}
     assert procs.program_environment(procs.DOCKER, {name: "x"}) == {name: "x", **procs.FIXED}
     assert procs.program_environment(procs.SEALED, {name: "x"}) == procs.FIXED
 
 
 @pytest.mark.parametrize("name", ["DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "DOCKER_CERT_PATH"])
-def test_which_engine_is_heard_by_docker_alone(name: str) -> None:
+def test_only_docker_inherits_which_engine_to_use(name: str) -> None:
     assert procs.program_environment(procs.DOCKER, {name: "x"}) == {name: "x", **procs.FIXED}
     assert procs.program_environment(procs.NETWORK, {name: "x"}) == procs.FIXED
 
 
-def test_what_is_to_be_had_of_an_index_or_an_engine_is_heard_by_nobody() -> None:
+def test_no_program_inherits_settings_that_choose_versions() -> None:
     heard = procs.program_environment(procs.DOCKER, GIVEN)
     assert heard.keys() & hostile.NAMES == {"HOME", "USER", "LOGNAME", "UV_CACHE_DIR", *procs.FIXED}
     assert {name: heard[name] for name in procs.FIXED} == procs.FIXED
 
 
-def test_the_names_that_are_not_heard_are_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inherited_and_uninherited_variables_are_all_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BUILDX_BUILDER", "x")
     for inherited in (procs.SEALED, procs.NETWORK, procs.DOCKER):
         unheard = procs.uninherited_variables(inherited)

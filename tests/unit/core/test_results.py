@@ -33,7 +33,7 @@ def identity(path: Path) -> tuple[int, int, int]:
     return status.st_ino, status.st_mode, status.st_mtime_ns
 
 
-def test_the_first_is_renamed_and_the_second_goes(tmp_path: Path) -> None:
+def test_the_first_result_is_renamed_and_the_second_is_removed(tmp_path: Path) -> None:
     place = tmp_path / "kept" / "place"
     results.keep(made(tmp_path / "first"), place, FILES)
     before = {path: identity(path) for path in (place, *place.rglob("*"))}
@@ -44,7 +44,7 @@ def test_the_first_is_renamed_and_the_second_goes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["other bytes", "gone", "a folder", "a link to nothing", "the place is a file"])
-def test_what_is_damaged_is_set_right_and_all_else_stays(tmp_path: Path, what: str) -> None:
+def test_a_damaged_result_is_repaired_and_all_else_stays(tmp_path: Path, what: str) -> None:
     place = tmp_path / "kept" / "place"
     results.keep(made(tmp_path / "first"), place, FILES)
     untouched, damaged = identity(place / "list"), place / "deep" / "a"
@@ -84,14 +84,14 @@ def test_a_file_is_kept_as_a_folder_is(tmp_path: Path) -> None:
             place.write_bytes(there)
 
 
-def test_a_result_with_a_file_that_nobody_claims_is_a_bug(tmp_path: Path) -> None:
+def test_a_result_with_an_unnamed_file_is_a_bug(tmp_path: Path) -> None:
     for files in ({"list": FILES["list"]}, {**FILES, "more": "0" * 64}):
         with pytest.raises(ValueError, match="not in the result, or not named by it"):
             results.keep(made(tmp_path / "made"), tmp_path / "kept" / "place", files)
     assert not (tmp_path / "kept").exists()
 
 
-def test_who_comes_first_without_a_lock_is_first_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_result_that_was_put_there_without_a_lock_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = tmp_path / "kept" / "place"
     looks = os.path.lexists
 

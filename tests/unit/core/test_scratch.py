@@ -7,7 +7,7 @@ import pytest
 from pipeline.core import scratch
 
 
-def test_what_fits_easily_goes_to_memory_and_is_gone_afterwards(tmp_path: Path) -> None:
+def test_a_folder_that_fits_easily_is_in_memory_and_is_removed_afterwards(tmp_path: Path) -> None:
     memory, disk = tmp_path / "memory", tmp_path / "disk"
     memory.mkdir()
     disk.mkdir()
@@ -17,7 +17,7 @@ def test_what_fits_easily_goes_to_memory_and_is_gone_afterwards(tmp_path: Path) 
     assert not list(memory.iterdir())
 
 
-def test_what_does_not_fit_goes_to_disk(tmp_path: Path) -> None:
+def test_a_folder_that_does_not_fit_is_on_disk(tmp_path: Path) -> None:
     with scratch.scratch_folder(1 << 60, tmp_path, tmp_path / "none") as made:
         assert made.parent == tmp_path
     assert not list(tmp_path.iterdir())
@@ -38,7 +38,7 @@ def test_memory_is_never_filled(tmp_path: Path) -> None:
         ("1", "99999999", "", False),  # in a container that has the same /dev/shm: it cannot be seen from here
     ],
 )
-def test_what_a_killed_process_left_is_removed_and_a_living_ones_is_not(
+def test_only_folders_of_ended_processes_are_removed(
     tmp_path: Path, namespace: str, pid: str, start: str, goes: bool
 ) -> None:
     with scratch.scratch_folder(1, tmp_path, tmp_path) as mine:

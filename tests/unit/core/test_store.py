@@ -90,7 +90,7 @@ def test_a_file_is_fetched_once_and_lies_under_its_hash(mirror: Mirror, cache: P
     assert list((cache / "tandem/partial").iterdir()) == []
 
 
-def test_a_connection_that_breaks_is_taken_up_where_it_broke(mirror: Mirror) -> None:
+def test_a_broken_download_continues_where_it_broke(mirror: Mirror) -> None:
     mirror.plan = ["cut"]
     assert fetch(mirror.url).read_bytes() == CONTENT
     assert mirror.ranges == [None, f"bytes={len(CONTENT) // 2}-"]
@@ -102,7 +102,7 @@ def test_a_server_that_ignores_ranges_does_not_spoil_the_file(mirror: Mirror) ->
 
 
 @pytest.mark.parametrize("status", ["500", "502", "503", "504", "429"])
-def test_a_passing_failure_is_tried_again(mirror: Mirror, status: str) -> None:
+def test_a_temporary_failure_is_tried_again(mirror: Mirror, status: str) -> None:
     mirror.plan = [status]
     fetch(mirror.url)
     assert len(mirror.ranges) == 2
@@ -129,13 +129,13 @@ def test_other_bytes_than_the_locks_never_enter_the_store(mirror: Mirror) -> Non
     assert store.stored_file(HEX) is None
 
 
-def test_a_file_that_was_damaged_on_disk_is_fetched_anew(mirror: Mirror) -> None:
+def test_a_file_that_was_damaged_on_disk_is_fetched_again(mirror: Mirror) -> None:
     path = fetch(mirror.url)
     path.write_bytes(CONTENT[:-1] + b"?")
     assert fetch(mirror.url).read_bytes() == CONTENT
 
 
-def test_nobody_there_is_one_message(mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mirror_that_does_not_answer_is_one_message(mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "TRIES", 1)
     with pytest.raises(TandemError, match="refused"):
         fetch("http://127.0.0.1:9/a.deb")
@@ -188,7 +188,9 @@ def test_progress_counts_bytes_of_all_files_together(mirror: Mirror) -> None:
     assert log.lines == ["a.deb: 1.0 MB, 1.0 MB fetched", "a.deb: 1.0 MB, all of it was in the store"]
 
 
-def test_a_cache_that_is_none_is_named_with_its_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_is_not_a_folder_is_named_with_its_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(HostError, match="Not a directory") as caught:
@@ -202,7 +204,7 @@ def test_a_cache_by_a_relative_path_is_ignored(monkeypatch: pytest.MonkeyPatch) 
     assert store.folder() == Path.home() / ".cache/tandem/sha256"
 
 
-def test_who_waited_for_a_download_that_failed_has_the_partial_file_to_itself(
+def test_a_waiter_on_a_failed_download_has_the_partial_file_to_itself(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

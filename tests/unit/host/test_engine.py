@@ -30,7 +30,7 @@ def test_a_port_may_be_left_out_as_docker_has_it(host: str, address: tuple[str, 
 
 
 @pytest.mark.parametrize("host", ["tcp://", "tcp://:2375", "tcp://spark-1:many", "tcp://spark-1:99999"])
-def test_a_host_and_port_that_are_none_are_refused(host: str) -> None:
+def test_an_invalid_host_or_port_is_refused(host: str) -> None:
     with pytest.raises(HostError, match="cannot be read"):
         engine.api_address(host)
 
@@ -55,7 +55,9 @@ def test_no_engine_is_one_plain_message(monkeypatch: pytest.MonkeyPatch) -> None
         ("tcp://127.0.0.1:99999", "Port out of range 0-65535"),
     ],
 )
-def test_the_sdk_says_it_as_plainly(host: str, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_error_of_the_sdk_is_one_plain_message(
+    host: str, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("DOCKER_HOST", host)
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     monkeypatch.setenv("no_proxy", "127.0.0.1")
@@ -109,13 +111,13 @@ def forgetful(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]
 
 
 @pytest.mark.usefixtures("forgetful")
-def test_images_that_go_while_the_engine_lists_them_are_listed_again() -> None:
+def test_a_list_of_images_is_repeated_if_one_is_removed_meanwhile() -> None:
     Engine.fails = 4
     assert engine.list_images(engine.client()) == [{"Id": "sha256:1"}]
 
 
 @pytest.mark.usefixtures("forgetful")
-def test_an_engine_that_cannot_list_its_images_is_not_asked_for_ever() -> None:
+def test_a_list_of_images_that_always_fails_is_given_up() -> None:
     Engine.fails = 5
     with pytest.raises(NotFound, match="not found"):
         engine.list_images(engine.client())
@@ -123,7 +125,7 @@ def test_an_engine_that_cannot_list_its_images_is_not_asked_for_ever() -> None:
 
 
 @pytest.mark.usefixtures("forgetful")
-def test_a_removal_that_a_busy_engine_goes_on_with_or_that_somebody_else_began_is_one() -> None:
+def test_a_removal_that_is_in_progress_already_counts() -> None:
     container = engine.client().containers.prepare_model({"Id": "1"})
     Engine.plan[:] = [500, 409]
     engine.remove_container(container)

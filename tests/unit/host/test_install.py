@@ -75,7 +75,7 @@ def test_one_line_sources_keep_their_options(apt: Path, option: str) -> None:
     assert apt_suite.source_file("trixie", "bookworm", apt).text == f"deb {option}http://m/debian trixie main\n"
 
 
-def test_a_switched_off_source_is_no_pattern(apt: Path) -> None:
+def test_a_disabled_source_is_not_used_as_a_pattern(apt: Path) -> None:
     (apt / "sources.list.d/debian.sources").write_text("Enabled: no\n" + DEB822.partition("\n")[2])
     with pytest.raises(HostError, match="no source for Debian bookworm"):
         apt_suite.source_file("trixie", "bookworm", apt)
@@ -130,7 +130,7 @@ def test_an_unreadable_configuration_is_named(tmp_path: Path, text: str) -> None
         install.daemon_settings(tmp_path / "daemon.json")
 
 
-def test_nothing_missing_means_nothing_said_and_nothing_done() -> None:
+def test_if_nothing_is_missing_nothing_is_logged_or_done() -> None:
     log = NullLog()
     install.set_up(log, needs=lambda: [Need("engine", True, "26", ">= 26")])
     assert log.lines == []
@@ -159,7 +159,7 @@ def test_a_forbidden_set_up_tells_the_owner_of_an_engine_what_to_do(
 
 
 @pytest.mark.parametrize("unfit", [[OLD], [CLASSIC], [OLD, CLASSIC]], ids=["old", "classic", "both"])
-def test_an_engine_of_somebody_else_is_refused_with_the_remedy(
+def test_an_unfit_engine_of_another_party_is_refused_with_the_remedy(
     unfit: list[Need], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("DOCKER_HOST", raising=False)
@@ -184,20 +184,18 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_root_is_told_which_engine_and_which_folder_are_the_users(home: Path) -> None:
+def test_root_gets_the_engine_and_the_docker_folder_of_the_user(home: Path) -> None:
     argv = install.sudo_command({"https_proxy": "http://p:1", "no_proxy": "", "OTHER": "x"})
     told = ["DOCKER_HOST=unix:///run/user/1000/docker.sock", f"DOCKER_CONFIG={home}/.docker", "https_proxy=http://p:1"]
     assert argv == ["sudo", "-n", "env", *told, "no_proxy=", sys.executable, "-B", "-m", "pipeline.host.install"]
 
 
-def test_root_is_told_of_an_engine_that_the_environment_names(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_root_gets_the_engine_that_the_environment_names(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", "tcp://spark-1:2375")
     assert "DOCKER_HOST=tcp://spark-1:2375" in install.sudo_command(os.environ)
 
 
-def test_the_usual_engine_is_it_for_root_too_whatever_roots_own_context_is(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_root_uses_the_usual_engine_whatever_its_own_context_is(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_CONTEXT", "default")
     words = install.sudo_command(os.environ)
     assert "DOCKER_CONTEXT=default" in words
@@ -212,9 +210,7 @@ def test_os_release_is_read_as_a_shell_would(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "pid", ["", "x", "4194305", str(os.getpid())], ids=["empty", "no number", "nobody", "another program"]
 )
-def test_a_pid_file_that_names_no_engine_is_removed_with_the_sockets_of_its_containerd(
-    tmp_path: Path, pid: str
-) -> None:
+def test_a_stale_pid_file_is_removed_with_the_sockets_of_its_containerd(tmp_path: Path, pid: str) -> None:
     folder = tmp_path / "docker/containerd"
     folder.mkdir(parents=True)
     for file in (tmp_path / "docker.pid", folder / "containerd.pid"):

@@ -117,9 +117,7 @@ def test_the_engine_s_own_builder_is_the_one_of_the_context(monkeypatch: pytest.
     assert endpoint.docker_context() == "default"
 
 
-def test_a_context_that_is_not_there_is_not_taken_for_the_usual_one(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_context_that_does_not_exist_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     monkeypatch.delenv("DOCKER_HOST", raising=False)
     monkeypatch.setenv("DOCKER_CONTEXT", "nope")
@@ -127,7 +125,7 @@ def test_a_context_that_is_not_there_is_not_taken_for_the_usual_one(
         endpoint.docker_host()
 
 
-def test_an_engine_that_answers_an_error_is_none(engine: Callable[..., list[Need]]) -> None:
+def test_an_engine_that_answers_with_an_error_does_not_count(engine: Callable[..., list[Need]]) -> None:
     assert "answers 500" in need(engine(status=500), "engine").found
 
 
