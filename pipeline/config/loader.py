@@ -80,7 +80,7 @@ class YamlFile(Struct, frozen=True):
 
 
 def load_config(root: Path, cache: FileCache | None = None) -> Config:
-    """Reads and check the whole configuration below `root`. Raises ConfigError.
+    """Reads and checks the whole configuration below `root`. Raises ConfigError.
 
     A file that the cache knows is not parsed again.
     """

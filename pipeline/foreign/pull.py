@@ -67,7 +67,7 @@ def resolve_digest(reference: str, platform: str, log: Log) -> str:
 
 
 def pull_image(reference: str, digest: str, platform: str, log: Log) -> None:
-    """Has the engine pull an image for a platform, unless it already has it.
+    """Makes the engine pull an image for a platform, unless it already has it.
 
     Raises ImageUnavailable, TandemError, Cancelled.
     """
