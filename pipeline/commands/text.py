@@ -81,22 +81,19 @@ def format_tree(graph: Graph, names: Sequence[str], label: Callable[[str], str])
     """
     waited = {up for name in names for up in (*graph.tasks[name].needs, *graph.tasks[name].after)}
     shown: set[str] = set()
-    for name in names:
-        if name not in waited:
-            yield from _branch(graph, name, "", "", label, shown)
-
-
-def _branch(
-    graph: Graph, name: str, first: str, rest: str, label: Callable[[str], str], shown: set[str], how: str = ""
-) -> Iterator[str]:
-    task = graph.tasks[name]
-    below = [(up, "") for up in task.needs] + [(up, " (order only)") for up in task.after if up not in task.needs]
-    again = name in shown and bool(below)
-    shown.add(name)
-    yield f"{first}{label(name)}{how}{' (shown above)' if again else ''}"
-    if again:
-        return
-    for i, (up, why) in enumerate(below):
-        last = i == len(below) - 1
-        branch, deeper = ("└─ ", "   ") if last else ("├─ ", "│  ")
-        yield from _branch(graph, up, rest + branch, rest + deeper, label, shown, why)
+    # Each with what stands before it, before what hangs below it, and behind it. Without recursion: see Graph.order().
+    waiting = [(name, "", "", "") for name in reversed(names) if name not in waited]
+    while waiting:
+        name, first, rest, how = waiting.pop()
+        task = graph.tasks[name]
+        below = [(up, "") for up in task.needs] + [(up, " (order only)") for up in task.after if up not in task.needs]
+        again = name in shown and bool(below)
+        shown.add(name)
+        yield f"{first}{label(name)}{how}{' (shown above)' if again else ''}"
+        if again:
+            continue
+        forks = [("├─ ", "│  ")] * (len(below) - 1) + [("└─ ", "   ")]
+        branches = [
+            (up, rest + fork, rest + deeper, how) for (up, how), (fork, deeper) in zip(below, forks, strict=False)
+        ]
+        waiting += reversed(branches)

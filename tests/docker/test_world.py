@@ -149,7 +149,7 @@ def test_a_container_of_something_else_under_the_same_name_is_replaced(world: Wo
     assert client().containers.get(world.name).labels["tandem.toy"] == world.digest
 
 
-def test_another_image_deploys_anew_and_going_back_builds_nothing(world: World) -> None:
+def test_another_image_is_deployed_and_going_back_builds_nothing(world: World) -> None:
     text = (world.root / "in.txt").read_text()
     first = world.digest
     world.write("in.txt", "something else")

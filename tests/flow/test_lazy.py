@@ -79,7 +79,7 @@ def test_a_result_that_is_restored_needs_nothing_that_is_gone(project: Looking) 
     assert project.happened() == ["run second:x", "run third:x"]
 
 
-def test_if_it_comes_out_differently_its_reader_is_decided_anew(project: Looking) -> None:
+def test_if_it_comes_out_differently_its_reader_is_decided_again(project: Looking) -> None:
     (project.root / "artifacts/out/third:x.txt").unlink()
     done = project.doit("third", "-v", "2", env={**LAZY, "TOY_DIFFER": "second:x"})
     assert done.code == 0, done.out

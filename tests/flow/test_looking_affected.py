@@ -37,7 +37,7 @@ GRAPH.tasks["first:x"] = replace(GRAPH.tasks["first:x"], commits=("made.lock",))
 """
 
 
-def test_an_edit_of_what_a_task_has_made_and_somebody_committed_touches_the_task(project: Looking) -> None:
+def test_an_edit_of_a_committed_result_touches_its_task(project: Looking) -> None:
     project.write("dodo.py", (project.root / "dodo.py").read_text() + COMMITTED)
     project.write("made.lock", "1")
     project.commit()

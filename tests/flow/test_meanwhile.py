@@ -42,7 +42,7 @@ def test_an_upstream_s_file_that_changes_under_its_reader_is_named_and_nothing_i
     assert project.text("second:x") == "HELLO"
 
 
-def test_who_waited_while_another_run_made_its_upstream_anew_does_not_take_that_for_its_own(project: Looking) -> None:
+def test_a_run_that_waited_while_another_made_its_upstream_again_does_not_use_that(project: Looking) -> None:
     project.params({"size": 1}, {"x": 2})
     holder = project.start("second", env={"TOY_WAIT": "second:x=30"})
     wait_for(lambda: waits(project))
@@ -196,7 +196,7 @@ def test_another_way_to_spell_fingerprints_says_so_once(project: Looking) -> Non
     assert said not in project.doit().out
 
 
-def test_a_disk_that_is_full_is_the_machine_s_matter_and_no_bug(project: Looking) -> None:
+def test_a_full_disk_is_a_failure_of_the_host_and_not_a_bug(project: Looking) -> None:
     done = project.doit("-a", "other", env={"TOY_FAIL": "other:x=full"})
     assert done.code == 4
     assert "artifacts/big: No space left on device" in done.out

@@ -28,7 +28,7 @@ DIAMOND = {"a": (), "b": ("a",), "c": ("a",), "d": ("b", "c"), "e": ()}
 
 
 def never(_run: Run) -> Outputs:
-    raise AssertionError("nothing runs while somebody looks")
+    raise AssertionError("nothing runs while a command looks")
 
 
 def nothing(_outputs: Outputs) -> tuple[Claim, ...]:
@@ -55,6 +55,13 @@ def test_a_tree_shows_what_hangs_below_a_task_once(tmp_path: Path) -> None:
     ]
     above = graph({"a": (), "b": ("a",), "c": ("b",), "d": ("b", "c")}, tmp_path)
     assert list(format_tree(above, above.order(), str)) == ["d", "├─ b", "│  └─ a", "└─ c", "   └─ b (shown above)"]
+
+
+def test_a_chain_that_is_longer_than_the_stack_is_a_tree(tmp_path: Path) -> None:
+    chain: dict[str, tuple[str, ...]] = {"t0": ()} | {f"t{i}": (f"t{i - 1}",) for i in range(1, 2000)}
+    made = graph(chain, tmp_path)
+    lines = list(format_tree(made, made.order(), str))
+    assert [line.split()[-1] for line in lines] == [f"t{i}" for i in reversed(range(2000))]
 
 
 @given(st.data())

@@ -1,4 +1,4 @@
-"""A link that leads to itself is no input: one message, which says what to remove."""
+"""A link that leads to itself is refused with one message, which says what to remove."""
 
 from pathlib import Path
 
