@@ -10,7 +10,8 @@ report() {
 
 trap 'report signal TERM; exit 0' TERM
 for argument in "$@"; do report argument "$argument"; done
-report folder "$PWD"
+# By the name that the caller has for it: WORKDIR may be a link, or end in a slash.
+if [ -n "$TANDEM_WORKDIR" ] && [ . -ef "$TANDEM_WORKDIR" ]; then report folder "$TANDEM_WORKDIR"; else report folder "$PWD"; fi
 report user "$EUID"
 report VLLM_HOST_IP "$VLLM_HOST_IP"
 report TANDEM_TEXT "$TANDEM_TEXT"

@@ -48,13 +48,14 @@ class EntrypointRun:
 def try_entrypoint(factory: ContainerFactory, log: Log) -> ProbeAnswer:
     """Answers with the faults of the image's ENTRYPOINT; tries again if the emulator crashes."""
     config = factory.description()["Config"] or {}
+    workdir = config.get("WorkingDir") or "/"
     entrypoint = config.get("Entrypoint") or []
     if not entrypoint or entrypoint == [""]:
         return ProbeAnswer([])
     words = f"ENTRYPOINT {shlex.join(entrypoint)}"
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            run = _run(factory)
+            run = _run(factory, workdir)
         except EngineError as error:
             return ProbeAnswer([f"{words} cannot be tried: {error}"])
         except ContainerError as error:
@@ -65,10 +66,11 @@ def try_entrypoint(factory: ContainerFactory, log: Log) -> ProbeAnswer:
     return ProbeAnswer(crashed=True)
 
 
-def _run(factory: ContainerFactory) -> EntrypointRun:
+def _run(factory: ContainerFactory, workdir: str) -> EntrypointRun:
     """Runs the command under the ENTRYPOINT, and sends the container SIGTERM once it has reported."""
     command = ["bash", SCRIPT, *ARGUMENTS]
-    with factory.start("entrypoint", command=command, env=ENV, entrypoint=True) as container:
+    env = {**ENV, "TANDEM_WORKDIR": workdir}
+    with factory.start("entrypoint", command=command, env=env, entrypoint=True) as container:
         wait_until(lambda: _has_reported(container, "ready"), timeout_s=START_TIMEOUT_S, interval_s=0.5)
         if any(name == "ready" for name, _ in _reports(container)):
             _send_sigterm(container)
@@ -132,4 +134,4 @@ def find_faults(run: EntrypointRun, config: Mapping[str, Any]) -> Iterator[str]:
             yield f"hides the variable {name} of the container from the command"
     if not run.value("signal"):
         parent = run.value("parent")
-        yield f"does not pass signals on to the command, which runs below `{parent}`: the container cannot be stopped"
+        yield f"does not pass signals on to the command, which runs below `{parent}`: `docker stop` has to kill it"

@@ -20,7 +20,7 @@ from pipeline.core import procs
 ROOT = Path(__file__).parents[2]
 SITE = "usr/local/lib/python3.12/dist-packages"
 TOOLS = (
-    "bash", "sh", "cat", "chmod", "env", "grep", "id", "ls", "mkdir", "mktemp", "readlink", "rm", "sed", "sleep",
+    "bash", "sh", "cat", "chmod", "env", "grep", "id", "ln", "ls", "mkdir", "mktemp", "readlink", "rm", "sed", "sleep",
     "timeout", "tini", "touch",
 )  # fmt: skip
 DUMMIES = ("git", "curl", "patch", "uv", "earlyoom")

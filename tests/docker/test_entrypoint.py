@@ -22,10 +22,11 @@ def good(client: DockerClient) -> Iterator[str]:
     client.images.remove(f"{REPOSITORY}:good", force=True)
 
 
-def faults(client: DockerClient, good: str, *entrypoint: str) -> list[str]:
+def faults(client: DockerClient, good: str, *entrypoint: str, workdir: str = "/workspace/vllm") -> list[str]:
     """Returns the faults of an ENTRYPOINT, without the ENTRYPOINT's own words and the remedy."""
     tag = f"{REPOSITORY}:changed"
-    image = smoke_image.changed(client, good, tag, "true", [f"ENTRYPOINT {json.dumps(entrypoint)}"], {})
+    instructions = [f"ENTRYPOINT {json.dumps(entrypoint)}", f"WORKDIR {workdir}"]
+    image = smoke_image.changed(client, good, tag, "ln -s /workspace/vllm /link", instructions, {})
     platform = f"linux/{platforms.architecture_of(str(client.info()['Architecture']))}"
     try:
         answer = try_entrypoint(ContainerFactory(client, image, platform, emulated=False), NullLog())
@@ -51,6 +52,11 @@ def shell(line: str) -> tuple[str, ...]:
 )
 def test_an_entrypoint_that_hands_over_passes(client: DockerClient, good: str, entrypoint: tuple[str, ...]) -> None:
     assert faults(client, good, *entrypoint) == []
+
+
+@pytest.mark.parametrize("workdir", ["/workspace/vllm/", "/link"])
+def test_a_workdir_that_is_a_link_or_ends_in_a_slash_is_known(client: DockerClient, good: str, workdir: str) -> None:
+    assert faults(client, good, *shell('exec "$@"'), workdir=workdir) == []
 
 
 @pytest.mark.parametrize(
