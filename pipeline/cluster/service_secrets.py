@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from pipeline.cluster.service_api import split_api_keys
 from pipeline.config.models import Serve
-from pipeline.core import sensitive
+from pipeline.core import redact, sensitive
 from pipeline.core.keyed_hash import keyed_hash
 
 API_KEY_VARIABLE = "VLLM_API_KEY"
@@ -51,6 +51,8 @@ def part_secrets(serve: Serve) -> tuple[Serve, ServiceSecrets]:
         return f"@secret-{len(words) - 1}@"
 
     args = tuple(sensitive.map_secret_options(serve.args, mark))
+    redact.register_in(env)
+    redact.register(*words.values())
     public = {name: value for name, value in serve.env.items() if name not in env}
     return replace(serve, env=public, args=args), ServiceSecrets(env=env, words=words)
 

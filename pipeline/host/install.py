@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.core import procs
+from pipeline.core import procs, sensitive
 from pipeline.core.errors import HostError, TandemError
 from pipeline.core.locks import locked
 from pipeline.core.log import Log, step
@@ -201,16 +201,20 @@ def _run_as_root(missing: Sequence[Need], log: Log, env: Mapping[str, str]) -> N
 def sudo_command(env: Mapping[str, str]) -> list[str]:
     """Returns the command line of this set-up as root, with the user's settings.
 
-    It names the engine explicitly, because root has other contexts than the user.
+    It names the engine explicitly, because root has other contexts than the user. A proxy's password is not on it,
+    since sudo writes command lines into the system's log.
     """
     engine = f"DOCKER_HOST={where}" if (where := docker_host()) else "DOCKER_CONTEXT=default"
     folder = env.get("DOCKER_CONFIG") or Path.home() / ".docker"  # it has the docker client's plugins and builders
+    passed = [name for name in PASSED_VARIABLES if name in env]
+    secret = [name for name in passed if sensitive.holds_secret(env[name])]
+    preserved = [f"--preserve-env={','.join(secret)}"] if secret else []
     settings = [
         engine,
         f"DOCKER_CONFIG={folder}",
-        *(f"{name}={env[name]}" for name in PASSED_VARIABLES if name in env),
+        *(f"{name}={env[name]}" for name in passed if name not in secret),
     ]
-    return ["sudo", "-n", "env", *settings, sys.executable, "-B", "-m", "pipeline.host.install"]
+    return ["sudo", "-n", *preserved, "env", *settings, sys.executable, "-B", "-m", "pipeline.host.install"]
 
 
 def _install(missing: Sequence[Need], log: Log) -> None:

@@ -3,9 +3,11 @@
 What the real ones do is seen in tests/e2e; here it is the order of steps, and that nothing stays behind.
 """
 
+import dataclasses
 import io
 import json
 import re
+import secrets
 import socket
 import sys
 import sysconfig
@@ -20,7 +22,7 @@ from msgspec.structs import replace
 from pipeline.cluster import deploy
 from pipeline.cluster.deploy import DeployError, DeployTarget, PushedImage
 from pipeline.cluster.nodes import LOWEST_CPU_SHARES, open_nodes, remove_cluster
-from pipeline.cluster.plan import TANDEM_FOLDER, TOKEN_FILE
+from pipeline.cluster.plan import SECRETS_FILE, TANDEM_FOLDER, TOKEN_FILE
 from pipeline.cluster.service_api import Completion
 from pipeline.commands.down import DownCommand
 from pipeline.commands.logs import LogsCommand
@@ -53,14 +55,16 @@ time.sleep(3600)
 VLLM = """
 import http.server, json, os, sys
 fault = os.environ.get("FAULT", "")
-print("INFO 01-01 00:00:00 [core.py:1] loading", flush=True)
+key = os.environ.get("VLLM_API_KEY", "")
+print("INFO 01-01 00:00:00 [core.py:1] loading", sys.argv[1:], {"api_key": [key]}, flush=True)
 if fault == "engine":
     print("RuntimeError: open shm in SHMManager failed", flush=True)
     sys.exit(1)
 class Handler(http.server.BaseHTTPRequestHandler):
     def answer(self, value):
         body = json.dumps(value).encode()
-        self.send_response(200)
+        wrong = key and self.path != "/health" and self.headers["Authorization"] != f"Bearer {key}"
+        self.send_response(401 if wrong else 200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -214,6 +218,25 @@ def test_another_argument_replaces_the_containers(target: Target, tmp_path: Path
     before = _ids(target)
     deploy.deploy(_with(target, OTHER="1"), REFERENCE, tmp_path / "logs", NullLog())
     assert not set(before) & set(_ids(target))
+
+
+def test_the_secrets_of_a_service_reach_it_and_are_shown_nowhere(target: DeployTarget, tmp_path: Path) -> None:
+    canaries = [f"c4n4ry{secrets.token_hex(8)}" for _ in range(3)]
+    serve = replace(target.cluster.serve, args=("--api-key", canaries[0], "--hf-token", canaries[1]))
+    cluster = replace(target.cluster, serve=replace(serve, env={**serve.env, "DB_PASSWD": canaries[2]}))
+    secret, log = dataclasses.replace(target, cluster=cluster), NullLog()
+    deploy.deploy(secret, REFERENCE, tmp_path / "logs", log)
+    plans = deploy.plan_target(secret)
+    shown = [json.dumps(engine.find_container("local", plan.container)) for plan in plans]
+    shown += log.lines + [file.read_text() for file in (tmp_path / "logs").rglob("*") if file.is_file()]
+    assert [text for text in shown if "'--hf-token', '***'" in text]
+    assert not [text for text in shown if any(canary in text for canary in canaries)]
+    with open_nodes(plans) as nodes:
+        for plan in plans:
+            told = "import os, sys; print(oct(os.stat(sys.argv[1]).st_mode), open(sys.argv[1]).read())"
+            status, output = nodes.run(plan, ["python3", "-c", told, f"{TANDEM_FOLDER}/{SECRETS_FILE}"])
+            assert (status, output[:8]) == (0, "0o100600")
+            assert json.loads(output[8:])["env"] == {"VLLM_API_KEY": canaries[0], "DB_PASSWD": canaries[2]}
 
 
 def test_the_service_listens_on_loopback_only_and_the_token_is_nowhere_to_be_read(

@@ -190,6 +190,15 @@ def test_root_gets_the_engine_and_the_docker_folder_of_the_user(home: Path) -> N
     assert argv == ["sudo", "-n", "env", *told, "no_proxy=", sys.executable, "-B", "-m", "pipeline.host.install"]
 
 
+def test_a_proxy_s_password_is_not_on_the_command_line_that_sudo_logs(home: Path) -> None:
+    proxies = {"http_proxy": "http://me:s3cr3t@p:1", "https_proxy": "http://me:s3cr3t@p:2", "no_proxy": "x"}
+    argv = install.sudo_command(proxies)
+    assert argv[:4] == ["sudo", "-n", "--preserve-env=http_proxy,https_proxy", "env"]
+    assert "no_proxy=x" in argv
+    assert "s3cr3t" not in " ".join(argv)
+    assert str(home / ".docker") in " ".join(argv)
+
+
 def test_root_gets_the_engine_that_the_environment_names(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", "tcp://spark-1:2375")
     assert "DOCKER_HOST=tcp://spark-1:2375" in install.sudo_command(os.environ)
