@@ -220,7 +220,7 @@ def test_another_argument_replaces_the_containers(target: Target, tmp_path: Path
     assert not set(before) & set(_ids(target))
 
 
-def test_the_secrets_of_a_service_reach_it_and_are_shown_nowhere(target: DeployTarget, tmp_path: Path) -> None:
+def test_the_secrets_of_a_service_reach_it_and_are_shown_nowhere(target: Target, tmp_path: Path) -> None:
     canaries = [f"c4n4ry{secrets.token_hex(8)}" for _ in range(3)]
     serve = replace(target.cluster.serve, args=("--api-key", canaries[0], "--hf-token", canaries[1]))
     cluster = replace(target.cluster, serve=replace(serve, env={**serve.env, "DB_PASSWD": canaries[2]}))
