@@ -79,7 +79,7 @@ def _add_packages(
 
 
 def _decompressed(debs: Sequence[Path], scratch: Path) -> Iterator[Path]:
-    """The data of each .deb as a plain tar, in order, some ahead: decompressing is most of the work."""
+    """Yield the data of each .deb as a plain tar, in order, some ahead: decompressing is most of the work."""
 
     def decompress(path: Path) -> Path:
         tar = scratch / f"{path.name}.tar"

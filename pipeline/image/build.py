@@ -117,7 +117,7 @@ def tag_base(locked: CombinedLock) -> None:
 
 def refuse_other_base(locked: CombinedLock, built: Built) -> None:
     """Raises TandemError unless the image begins with every layer of the base that was locked."""
-    base_layers = locked.reading.layers
+    base_layers = locked.facts.layers
     if not base_layers or built.diff_ids[: len(base_layers)] != base_layers:
         raise TandemError(
             f"{built.tag}: it does not begin with the layers of {locked.base} as lockfiles/{locked.name} has them",
@@ -205,7 +205,7 @@ def plan_launcher_layer(name: str, image: Image, locked: CombinedLock, log: Log)
 
     Raises ConfigError for faults of the base that no layer can correct.
     """
-    launcher = launcher_layer.plan_layer(locked.reading, image.workdir, [wheel.name for wheel in locked.wheels])
+    launcher = launcher_layer.plan_layer(locked.facts, image.workdir, [wheel.name for wheel in locked.wheels])
     for note in launcher.notes:
         log.step(note)
     for lack in launcher.missing:

@@ -27,7 +27,7 @@ class _Window(io.RawIOBase):
         return True
 
     def read(self, size: int | None = -1) -> bytes:
-        """At most `size` bytes; none at the end of the part."""
+        """Returns at most `size` bytes; none at the end of the part."""
         count = self._left if size is None or size < 0 else min(size, self._left)
         chunk = self._file.read(count)
         self._left -= len(chunk)

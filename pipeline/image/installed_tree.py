@@ -87,7 +87,7 @@ def _name(folder: Path) -> str:
 
 
 def _record_rows(record: Path) -> list[tuple[str, str, str]]:
-    """The rows of a RECORD: path in the tree, hash and size as they are written there."""
+    """Return the rows of a RECORD: path in the tree, hash and size as they are written there."""
     with record.open(encoding="utf-8", newline="") as file:
         rows = [[*row, "", ""] for row in csv.reader(file) if row]
     return sorted({(os.path.normpath(path), recorded_hash, size) for path, recorded_hash, size, *_ in rows})

@@ -170,7 +170,7 @@ def install_distribution(folder: Path, root: Path, place: Place, where: str) -> 
 
 
 def _read_project(folder: Path, where: str) -> dict[str, Any]:
-    """The table `project` of a pyproject.toml, with a name and a version. Raises ConfigError."""
+    """Return the table `project` of a pyproject.toml, with a name and a version. Raises ConfigError."""
     try:
         project: dict[str, Any] = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
         _ = project["name"], project["version"]

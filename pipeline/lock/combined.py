@@ -54,7 +54,7 @@ def lock_combined_image(
         interpreter=_lock_interpreter(facts.python.minor, before, moving, log),
         tools={"uv": uv.find_version(), "apt": debs.apt_version()},
         base=base,
-        reading=facts,
+        facts=facts,
     )
 
 
@@ -70,12 +70,12 @@ def _lock_base(
         )
     reference = image.base.image
     if before and before.request["image"] == reference and before.platform == image.platform:
-        return before.base, before.reading
+        return before.base, before.facts
     try:
         digest = pull.resolve_digest(reference, image.platform, log)
         base = f"{pull.repository_of(reference)}@{digest}"
         if before and before.base == base:
-            return base, before.reading
+            return base, before.facts
         return base, facts_cache.scan_image(reference, digest, image.platform, root, log).facts
     except (Cancelled, HostError):
         raise

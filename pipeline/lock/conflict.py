@@ -53,8 +53,8 @@ def name_of(requirement: str) -> str:
 
 def _clash(text: str, origin: str, requirements: Sequence[str], constraints: Sequence[str]) -> VersionConflict:
     sides = [f"{who} wants {what}" for who, what in find_requirements(text, constraints)]
-    for key, given in (("requirements", requirements), ("constraints", constraints)):
-        sides += [f"{origin} asks for {item} (python.{key})" for item in given if mentions(name_of(item), text)]
+    for key, items in (("requirements", requirements), ("constraints", constraints)):
+        sides += [f"{origin} asks for {item} (python.{key})" for item in items if mentions(name_of(item), text)]
     lacks = [f"the index has no {_spaced(name + spec.rstrip(','))}" for name, spec in NO_VERSION.findall(text)]
     lacks += [f"{which} {why.strip()}" for which, why in NO_WHEEL.findall(text)]
     hints = re.findall(r"^hint: (.+)$", text, re.MULTILINE)
@@ -93,8 +93,8 @@ def _unknown(name: str, text: str, origin: str, requirements: Sequence[str], con
     asks = [
         f"{who} wants {what}" for who, what in find_requirements(text, constraints) if name_of(what) == name_of(name)
     ]
-    for key, given in (("requirements", requirements), ("constraints", constraints)):
-        asks += [f"python.{key} asks for {item}" for item in given if name_of(item) == name_of(name)]
+    for key, items in (("requirements", requirements), ("constraints", constraints)):
+        asks += [f"python.{key} asks for {item}" for item in items if name_of(item) == name_of(name)]
     return ConfigError(
         f"{origin}: {asks[0] if asks else name + ' is wanted'}, but the index has no package {name}",
         hint="check how it is spelled, or let UV_INDEX or uv.toml name the index that has it",

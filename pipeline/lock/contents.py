@@ -112,13 +112,13 @@ class CombinedLock(CommonLock):
 
     base: str
     """The base image, as NAME@sha256:…."""
-    reading: ImageFacts
+    facts: ImageFacts
     """What the base image holds."""
 
     @property
     def python(self) -> str:
         """The version of the base image's interpreter, without its patch level."""
-        return self.reading.python.minor
+        return self.facts.python.minor
 
     @property
     def suite(self) -> str:
@@ -129,12 +129,12 @@ class CombinedLock(CommonLock):
     def inside(self) -> dict[str, str]:
         """The distributions of the base image; of two with the same name the one that Python imports."""
         # The first on the path wins.
-        return {found.name: found.version for found in reversed(self.reading.distributions)}
+        return {item.name: item.version for item in reversed(self.facts.distributions)}
 
     @property
     def place(self) -> Place:
         """The folders of the base image's interpreter."""
-        python = self.reading.python
+        python = self.facts.python
         site, scripts = python.site.strip("/"), python.scripts.strip("/")
         return Place(site, scripts.rpartition("/")[0], scripts, python.path)
 

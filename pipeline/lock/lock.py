@@ -28,7 +28,7 @@ def wheel_target(lock: Lock) -> WheelTarget:
         case DebianLock():
             return debian.wheel_target(lock.arch, lock.python, lock.debs, lock.name)
         case CombinedLock():
-            return additions.wheel_target(lock.reading)
+            return additions.wheel_target(lock.facts)
 
 
 def lock_image(name: str, image: Image, root: Path, mode: str, log: Log) -> Lock:

@@ -60,8 +60,8 @@ def _decoded(name: str, head: Mapping[str, Any], text: Mapping[str, str]) -> Loc
         "tools": head["tools"],
     }
     if "base" in head:
-        reading = msgspec.json.decode(text["reading"], type=ImageFacts)
-        return CombinedLock(**shared, base=head["base"], reading=reading)
+        facts = msgspec.json.decode(text["reading"], type=ImageFacts)
+        return CombinedLock(**shared, base=head["base"], facts=facts)
     return DebianLock(**shared, debs=parse_debs(text["debs"]))
 
 
@@ -91,8 +91,8 @@ def write_lock(lock: Lock, root: Path) -> None:
         case DebianLock():
             _write_files(lock.name, FILES, head, {**text, "debs": format_debs(lock.debs)}, root)
         case CombinedLock():
-            reading = msgspec.json.format(msgspec.json.encode(lock.reading, order="sorted"), indent=1).decode() + "\n"
-            _write_files(lock.name, FILES_ON_IMAGE, {**head, "base": lock.base}, {**text, "reading": reading}, root)
+            facts = msgspec.json.format(msgspec.json.encode(lock.facts, order="sorted"), indent=1).decode() + "\n"
+            _write_files(lock.name, FILES_ON_IMAGE, {**head, "base": lock.base}, {**text, "reading": facts}, root)
 
 
 def _write_files(

@@ -200,7 +200,7 @@ def _environment(request: WheelRequest) -> dict[str, str]:
 
 
 def _format_pins(pins: Mapping[str, str]) -> str:
-    """A former result as uv reads it: the versions that it keeps if possible."""
+    """Return versions as a former result of uv: it keeps them if possible."""
     head = 'lock-version = "1.0"\ncreated-by = "tandem"\n'
     return head + "".join(f'\n[[packages]]\nname = "{name}"\nversion = "{pins[name]}"\n' for name in sorted(pins))
 

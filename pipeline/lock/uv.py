@@ -63,7 +63,7 @@ def _has_index_in_uv_toml(env: Mapping[str, str]) -> bool:
 
 
 def _pip_files(env: Mapping[str, str]) -> list[Path]:
-    """The files in which pip looks for its configuration, in its order."""
+    """Return the files in which pip looks for its configuration, in its order."""
     if env.get("PIP_CONFIG_FILE") == os.devnull:
         return []
     home = Path(env.get("HOME", "/root"))

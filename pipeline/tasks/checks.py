@@ -25,7 +25,7 @@ EMULATION = "pipeline/probes/emulation/**"
 def smoke_task(config: Config, name: str, image: Image) -> Task:
     """Returns the task that checks what image.yaml promises, in containers of the image's platform."""
     folder = f"dockerfiles/{name}"
-    asked = image.smoke
+    promises = image.smoke
 
     def run(run: Run) -> Outputs:
         from pipeline.lock import lockfile
@@ -42,9 +42,9 @@ def smoke_task(config: Config, name: str, image: Image) -> Task:
         name=f"smoke:{name}",
         doc=f"what {name} promises, checked in containers of its platform",
         inputs=Inputs(
-            files=(*([f"{folder}/{asked.config}/**"] if asked.config else []), *PROBES, EMULATION),
+            files=(*([f"{folder}/{promises.config}/**"] if promises.config else []), *PROBES, EMULATION),
             params={
-                **to_outputs(asked),
+                **to_outputs(promises),
                 "workdir": image.workdir,
                 "aliases": [[alias.name, alias.version] for alias in image.aliases],
                 "distributions": list(image.distributions),

@@ -113,9 +113,9 @@ def _model(config: Config) -> Task:
     def run(run: Run) -> Outputs:
         from pipeline.cluster import tiny_model
 
-        made = tiny_model.write_model(run.scratch / "tiny")
-        results.keep(run.scratch / "tiny", _tiny(config, made), made)
-        return {"files": dict(made)}
+        files = tiny_model.write_model(run.scratch / "tiny")
+        results.keep(run.scratch / "tiny", _tiny(config, files), files)
+        return {"files": dict(files)}
 
     def world(outputs: Outputs) -> tuple[Claim, ...]:
         files = outputs["files"]

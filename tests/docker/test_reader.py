@@ -168,7 +168,7 @@ def test_a_name_in_an_image_that_is_not_utf8_is_listed_byte_by_byte(tmp_path: Pa
     digest = pull.resolve_digest(name, PLATFORM, NullLog())
     locked = CombinedLock(
         name="x", request={"platform": PLATFORM}, cutoff="", epoch=0, wheels=(), interpreter=(), tools={},
-        base=f"{pull.repository_of(name)}@{digest}", reading=pull.read_image(name, digest, PLATFORM, NullLog()).facts,
+        base=f"{pull.repository_of(name)}@{digest}", facts=pull.read_image(name, digest, PLATFORM, NullLog()).facts,
     )  # fmt: skip
     for log in (NullLog(), NullLog()):  # read, and taken from what was kept
         made = base_paths.pull_base(locked, tmp_path, tmp_path, log)

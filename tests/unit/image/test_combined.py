@@ -26,7 +26,7 @@ HEX = "0123456789abcdef" * 4
 BASE = "there/model:1"
 SITE = "/opt/venv/lib/python3.12/site-packages"
 IMAGE = CombinedImage(base=ImageBase(image=BASE))
-READING = ImageFacts(
+FACTS = ImageFacts(
     digest=f"sha256:{HEX}",
     platform="linux/arm64",
     glibc=39,
@@ -54,7 +54,7 @@ LOCK = CombinedLock(
     interpreter=(),
     tools={"uv": "1"},
     base=f"there/model@sha256:{HEX}",
-    reading=READING,
+    facts=FACTS,
 )
 
 
@@ -210,9 +210,9 @@ def test_the_dockerfile_begins_with_the_base_and_ends_with_the_launcher_s_settin
     tmp_path: Path,
 ) -> None:
     template = Path(__file__).parents[3] / "dockerfiles/gb10/Dockerfile"
-    reading = msgspec.structs.replace(READING, entrypoint=("vllm", "serve"), env={"PATH": "/opt/venv/bin:/bin"})
+    facts = msgspec.structs.replace(FACTS, entrypoint=("vllm", "serve"), env={"PATH": "/opt/venv/bin:/bin"})
     image = CombinedImage(base=IMAGE.base, env={"A": "1"})
-    launching = build.plan_launcher_layer("gb10", image, replace(LOCK, reading=reading), NullLog())
+    launching = build.plan_launcher_layer("gb10", image, replace(LOCK, facts=facts), NullLog())
     fillings = dockerfile.combined_fillings(image, ["added"], LOCK.base, launching)
     lines = dockerfile.fill_dockerfile(template, fillings).splitlines()
     instructions = [line for line in lines if line and not line.startswith("#")]
@@ -223,9 +223,9 @@ def test_the_dockerfile_begins_with_the_base_and_ends_with_the_launcher_s_settin
 
 
 def test_a_base_with_a_node_s_variables_is_refused_with_the_key() -> None:
-    reading = msgspec.structs.replace(READING, env={"NCCL_SOCKET_IFNAME": "eth7"})
+    facts = msgspec.structs.replace(FACTS, env={"NCCL_SOCKET_IFNAME": "eth7"})
     with pytest.raises(ConfigError, match=r"dockerfiles/gb10/image\.yaml: base: the base has NCCL_SOCKET_IFNAME"):
-        build.plan_launcher_layer("gb10", IMAGE, replace(LOCK, reading=reading), NullLog())
+        build.plan_launcher_layer("gb10", IMAGE, replace(LOCK, facts=facts), NullLog())
 
 
 def test_the_labels_name_the_base_and_its_digest() -> None:
