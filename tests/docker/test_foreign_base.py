@@ -71,7 +71,7 @@ def locked_on(base: str, facts: ImageFacts) -> CombinedLock:
     image = CombinedImage(base=ImageBase(image=base))
     return CombinedLock(
         name="tiny", request=request_of(image), cutoff="2026-11-01", epoch=1_793_491_200, wheels=(), interpreter=(),
-        tools={}, base=base, reading=facts,
+        tools={}, base=base, facts=facts,
     )  # fmt: skip
 
 
