@@ -275,7 +275,7 @@ def test_a_raylet_that_is_too_slow_is_tried_again_and_then_named(target: Target,
     assert _left(target.name) == []
 
 
-def test_an_answer_unlike_one_ranks_makes_the_verdict_fail(target: Target, tmp_path: Path) -> None:
+def test_an_answer_that_differs_from_one_rank_fails_the_verdict(target: Target, tmp_path: Path) -> None:
     with pytest.raises(DeployError, match=r"^verdict: 1 of 1 log-probabilities") as failure:
         deploy.deploy(_with(target, FAULT="answer"), REFERENCE, tmp_path / "logs", NullLog())
     assert failure.value.cause == "wrong-answer"

@@ -36,7 +36,7 @@ REPOSITORY = "tandem-test-places"
 ROOT = Path(__file__).parents[2]
 IMAGE = {"base": {"debian": "trixie", "packages": ["x"]}, "python": {"version": "3.13", "requirements": ["x"]}}
 FOREVER = "while :; do echo more; sleep 0.1; done"
-LOGS = "import sys; from pipeline.commands.logs import Logs; sys.exit(Logs().parse_execute(sys.argv[1:]))"
+LOGS = "import sys; from pipeline.commands.logs import LogsCommand; sys.exit(LogsCommand().parse_execute(sys.argv[1:]))"
 
 Node = Callable[..., str]
 

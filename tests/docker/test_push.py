@@ -62,9 +62,7 @@ def test_a_second_registry_call_finds_the_first_one(address: str, tmp_path: Path
     assert engine.find_container("local", local.container_name(address))["Id"] == before
 
 
-def test_a_registry_at_another_address_of_the_same_port_is_made_anew_and_keeps_its_images(
-    image: str, tmp_path: Path
-) -> None:
+def test_a_registry_that_moves_to_another_address_of_its_port_keeps_its_images(image: str, tmp_path: Path) -> None:
     locked, port, log = REGISTRY.read(Path(__file__).parents[2]), free_port(), NullLog()
     try:
         local.start_registry(f"127.0.0.1:{port}", locked, tmp_path, NullLog())

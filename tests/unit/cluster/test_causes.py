@@ -3,6 +3,7 @@ import re
 import pytest
 
 from pipeline.cluster import causes
+from pipeline.probes import serve_node
 
 SAID = {
     "qemu-crash": "qemu: uncaught target signal 11 (Segmentation fault) - core dumped",
@@ -29,7 +30,7 @@ SAID = {
 
 
 @pytest.mark.parametrize("name", [cause.name for cause in causes.CAUSES])
-def test_each_cause_is_found_in_what_such_a_node_says(name: str) -> None:
+def test_each_cause_is_found_in_a_log_that_shows_it(name: str) -> None:
     found = causes.diagnose(["nothing of note", f"INFO all is well\n{SAID[name]}\nbye"])
     assert found is not None
     assert found.name == name
@@ -51,12 +52,12 @@ def test_a_healthy_log_has_no_cause() -> None:
     assert causes.diagnose(["INFO Started server process", "INFO Application startup complete."]) is None
 
 
-def test_a_warning_about_open_files_is_no_cause() -> None:
+def test_a_warning_about_open_files_is_not_a_cause() -> None:
     warning = "This can cause fd limit errors like `OSError: [Errno 24] Too many open files`. Consider increasing"
     assert causes.diagnose([warning]) is None
 
 
-def test_a_slow_placement_alone_is_no_cause() -> None:
+def test_a_slow_placement_alone_is_not_a_cause() -> None:
     assert causes.diagnose(["INFO Waiting for creating a placement group of specs for 10 seconds."]) is None
 
 
@@ -78,3 +79,10 @@ def test_last_words_prefer_errors() -> None:
 
 def test_last_words_are_the_last_lines_where_nothing_is_an_error() -> None:
     assert causes.last_words("one\n\ntwo\nthree\n", 2) == "two\nthree"
+
+
+def test_a_raylet_that_was_too_slow_has_a_cause_that_may_pass() -> None:
+    found = causes.diagnose([serve_node.TOO_SLOW.join(["The current node ", ""])])
+    assert found is not None
+    assert found.name == "raylet"
+    assert found.may_pass

@@ -75,7 +75,7 @@ def test_only_the_head_is_published_and_only_on_its_port(model: Path) -> None:
     assert [plan.published for plan in _plans(LOCAL, model)] == ["8000", None]
 
 
-def test_what_decides_the_container_moves_the_args_label(model: Path) -> None:
+def test_everything_that_decides_the_container_changes_its_args_label(model: Path) -> None:
     before = [plan.args for plan in _plans(LOCAL, model)]
     assert [plan.args for plan in _plans(LOCAL, model)] == before
     for changed in (
@@ -112,7 +112,7 @@ def test_the_shim_is_there_only_under_an_emulator(model: Path) -> None:
     assert not [path for path in without.files if path.startswith("emulation/")]
 
 
-def test_stand_ins_are_told_that_they_are_and_machines_are_not(model: Path) -> None:
+def test_only_stand_ins_get_the_environment_of_stand_ins(model: Path) -> None:
     machines = replace(LOCAL, nodes=(Node(name="a", address="10.0.0.1"), Node(name="b", address="10.0.0.2")))
     assert _plans(LOCAL, model)[0].env["TANDEM_CPU_CLUSTER"] == "1"
     plan = _plans(machines, model)[1]
@@ -138,7 +138,7 @@ def test_the_configured_environment_has_the_last_word(model: Path) -> None:
     assert plan.env["OMP_NUM_THREADS"] == "7"
 
 
-def test_a_model_on_the_nodes_is_mounted_and_not_sent() -> None:
+def test_a_model_on_the_nodes_is_mounted_and_not_copied() -> None:
     plan = _plans(replace(LOCAL, serve=replace(LOCAL.serve, model="/srv/models/q")), None)[0]
     assert plan.mounts == {"/srv/models/q": "/srv/models/q"}
     assert plan.serve is not None
@@ -159,7 +159,7 @@ def test_other_folders_are_mounted_as_they_are(path: str) -> None:
     assert plan.mounts == {path: path}
 
 
-def test_secrets_travel_readable_for_root_alone() -> None:
+def test_only_root_can_read_the_token() -> None:
     with tarfile.open(fileobj=io.BytesIO(pack_files({TOKEN_FILE: b"x", "model/config.json": b"{}"}))) as tar:
         modes = {member.name: member.mode for member in tar}
     assert modes == {"opt/tandem/secrets/ray-token": 0o600, "opt/tandem/model/config.json": 0o644}
@@ -192,7 +192,7 @@ def test_ps_tells_a_node_that_runs_from_one_that_is_not_there(model: Path) -> No
     assert ps.absent("worker", "local")["state"] == "absent"
 
 
-def test_rays_ports_are_all_said_and_all_different(model: Path) -> None:
+def test_all_ports_of_ray_are_fixed_and_different(model: Path) -> None:
     ray = _plans(LOCAL, model)[0].ray
     assert ray is not None
     ports = [ray[ray.index(flag) + 1] for flag in ("--port", *AGENT_PORTS)]

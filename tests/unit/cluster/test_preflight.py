@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from pipeline.cluster import causes
-from pipeline.cluster.preflight import UnfitNodeError, judge_machine
+from pipeline.cluster.preflight import UnfitNodeError, judge_machine, refuse_privileged_port
+from pipeline.core.errors import HostError
 from pipeline.probes import serve_preflight
 
 FACTS: dict[str, Any] = {
@@ -74,3 +75,18 @@ def test_the_probe_tells_of_this_machine_and_of_links_that_lead_nowhere(tmp_path
         judge_machine(output(**facts), 1, str(tmp_path))
     assert not serve_preflight.look(str(tmp_path / "missing"))["model_found"]
     assert serve_preflight.look(None)["model_found"]
+
+
+@pytest.mark.parametrize("security", [["name=seccomp,profile=builtin", "name=cgroupns"], [], None])
+def test_a_rootful_engine_may_publish_any_port(security: list[str] | None) -> None:
+    refuse_privileged_port(80, 1024, {"SecurityOptions": security})
+
+
+def test_a_privileged_port_is_refused_for_a_rootless_engine_before_anything_starts() -> None:
+    info = {"SecurityOptions": ["name=seccomp,profile=builtin", "name=rootless"]}
+    refuse_privileged_port(1024, 1024, info)
+    refuse_privileged_port(80, 80, info)
+    with pytest.raises(HostError, match=r"serve\.port: 80: only root may use ports below 1024") as refused:
+        refuse_privileged_port(80, 1024, info)
+    assert "a port from 1024 up" in refused.value.hint
+    assert "ip_unprivileged_port_start=80" in refused.value.hint

@@ -122,7 +122,7 @@ def test_the_key_goes_with_every_request_to_a_service_that_asks_for_one(serve: S
         assert deploy.complete(Boxed(serve), port, serve, tmp_path, NullLog()).text == "ba"
 
 
-def test_all_of_several_keys_are_kept_secret_and_words_of_other_options_are_none() -> None:
+def test_all_of_several_keys_are_hidden_and_values_of_other_options_are_not() -> None:
     serve = Serve(args=("--api-key", "geheim", "geheim-2", "--seed", "1"))
     assert api_keys(serve) == ("geheim", "geheim-2")
     assert service_api.hide_keys("api_key: ['geheim', 'geheim-2'], seed: 1", serve) == (
@@ -158,7 +158,7 @@ def refused(port: int, serve: Serve, tmp_path: Path) -> str:
     return str(caught.value)
 
 
-def test_a_service_that_wants_a_key_that_nobody_gave_is_told_as_that(tmp_path: Path) -> None:
+def test_a_service_that_wants_a_key_that_is_not_configured_is_named_as_such(tmp_path: Path) -> None:
     with service(KEY) as port:
         said = refused(port, Serve(), tmp_path)
         assert "the service answers 401 to /v1/models" in said
@@ -190,7 +190,7 @@ def test_a_service_that_stalls_is_a_failure() -> None:
         service_api.list_models(port, Serve(), timeout_s=0.1)
 
 
-def test_a_service_that_says_the_key_does_not_make_us_say_it(tmp_path: Path) -> None:
+def test_a_key_in_an_answer_of_the_service_is_hidden(tmp_path: Path) -> None:
     serve = Serve(args=("--api-key", "wrong"))
     with service("right", b"the key wrong is not right") as port:
         assert "the key *** is not right" in refused(port, serve, tmp_path)
@@ -198,7 +198,7 @@ def test_a_service_that_says_the_key_does_not_make_us_say_it(tmp_path: Path) -> 
             deploy.complete(Boxed(serve), port, serve, tmp_path, NullLog())
 
 
-def test_the_key_is_in_no_line_and_no_file_of_a_nodes_logs(tmp_path: Path) -> None:
+def test_neither_lines_nor_files_of_the_logs_contain_the_key(tmp_path: Path) -> None:
     serve = Serve(args=("--api-key", KEY))
     nodes, log = Boxed(serve, f"entrypoint: vllm serve --api-key {KEY}"), NullLog()
     start = ClusterStart(nodes, cluster(serve), Report(), tmp_path, log)
@@ -212,9 +212,7 @@ def test_the_key_is_in_no_line_and_no_file_of_a_nodes_logs(tmp_path: Path) -> No
     assert log.lines == ["[head] non-default args: {'api_key': ['***']}"]
 
 
-def test_a_node_that_ends_with_the_key_among_its_last_words_does_not_make_us_say_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_key_in_the_last_lines_of_a_node_is_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     serve = Serve(args=("--api-key", KEY))
     nodes = Boxed(serve)
     ended = ContainerState(

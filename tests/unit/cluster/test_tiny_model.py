@@ -34,11 +34,11 @@ def test_the_weights_are_the_same_bytes_on_every_machine(tmp_path: Path) -> None
     assert tiny_model.write_model(tmp_path)["model.safetensors"] == WEIGHTS
 
 
-def test_it_names_every_file_that_it_wrote(tmp_path: Path) -> None:
+def test_every_written_file_is_named(tmp_path: Path) -> None:
     assert sorted(tiny_model.write_model(tmp_path)) == sorted(file.name for file in tmp_path.iterdir())
 
 
-def test_the_data_of_the_tensors_lies_gapless_behind_an_aligned_header(model: Path) -> None:
+def test_the_tensors_follow_an_aligned_header_without_gaps(model: Path) -> None:
     raw = (model / "model.safetensors").read_bytes()
     (length,) = struct.unpack_from("<Q", raw)
     offsets = [e["data_offsets"] for n, e in json.loads(raw[8 : 8 + length]).items() if n != "__metadata__"]

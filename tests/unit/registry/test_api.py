@@ -74,12 +74,14 @@ def login(tmp_path: Path, closed: Closed, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.usefixtures("login")
-def test_a_look_gives_the_password_only_when_it_is_asked_for(closed: Closed) -> None:
+def test_a_look_sends_the_password_only_if_the_registry_asks_for_it(closed: Closed) -> None:
     assert api.find_digest(closed.address, "x", "1") == DIGEST
     assert closed.seen == [("HEAD", "/v2/x/manifests/1", None), ("HEAD", "/v2/x/manifests/1", BASIC)]
 
 
-def test_without_a_login_the_hint_says_how(closed: Closed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_login_the_hint_names_docker_login(
+    closed: Closed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     with pytest.raises(TandemError, match="answers 401") as error:
         api.find_digest(closed.address, "x", "1")
@@ -90,7 +92,7 @@ def test_without_a_login_the_hint_says_how(closed: Closed, tmp_path: Path, monke
 
 
 @pytest.mark.usefixtures("login")
-def test_an_upload_goes_where_the_registry_was_reached_whatever_it_calls_itself(closed: Closed) -> None:
+def test_an_upload_goes_to_the_address_where_the_registry_was_reached(closed: Closed) -> None:
     records.write_record(closed.address, "x", "1", b"content", NullLog())
     assert closed.seen.pop(0) == ("POST", "/v2/x/blobs/uploads/", None)
     paths = [(method, path.partition("digest=")[0]) for method, path, _ in closed.seen]
@@ -108,7 +110,7 @@ def test_a_server_error_is_tried_again(closed: Closed) -> None:
 
 
 @pytest.mark.parametrize("task", ["build:cpu", "a" * 200, "wheels:a/b"])
-def test_a_tag_is_one_that_registries_take(task: str) -> None:
+def test_registries_accept_the_tag_of_a_record(task: str) -> None:
     tag = records.record_tag(task, "f" * 64)
     assert len(tag) <= 128
     assert set(tag) <= set("abcdefghijklmnopqrstuvwxyz0123456789_.-")

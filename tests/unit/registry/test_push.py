@@ -22,7 +22,7 @@ REF = "127.0.0.1:5000/tandem/cpu:1"
         f"write tcp 10.0.0.1:40100->10.0.0.2:401: sha256:{'403' * 20}: i/o timeout",
     ],
 )
-def test_what_may_pass_is_tried_again(said: str) -> None:
+def test_a_failure_that_may_pass_is_retried(said: str) -> None:
     assert isinstance(push.push_error(REF, said), Transient)
 
 
@@ -47,5 +47,5 @@ def test_a_registry_that_is_down_is_named_as_such() -> None:
     assert isinstance(error, RegistryUnreachable)
 
 
-def test_an_https_mismatch_names_the_engine_s_setting() -> None:
+def test_a_registry_without_tls_is_explained_with_the_setting_of_the_engine() -> None:
     assert "insecure-registries" in push.push_error(REF, "http: server gave HTTP response to HTTPS client").hint
