@@ -270,8 +270,9 @@ def test_an_engine_that_goes_away_under_the_logs_is_one_message_and_exit_code_4(
             way.cut()
             process.stdout.read()
             assert process.wait(30) == 4
-            (line,) = process.stderr.read().splitlines()
+            line, hint = process.stderr.read().splitlines()
             assert line.startswith(f"{way.endpoint}: ")
+            assert hint == "hint: ./doitw host says what is missing"
     finally:
         way.cut()
 
