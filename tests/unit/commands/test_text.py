@@ -16,10 +16,8 @@ from pipeline.commands.text import (
     format_size,
     format_tree,
     shorten_hashes,
-    state_text,
 )
 from pipeline.core.errors import ConfigError
-from pipeline.core.tables import format_table
 from pipeline.graph.graph import Graph
 from pipeline.graph.selection import select_tasks
 from pipeline.graph.task import Claim, Inputs, Outputs, Run, Task
@@ -121,14 +119,6 @@ def test_sizes_are_decimal(count: float, said: str) -> None:
 def test_hashes_are_cut_and_names_are_not() -> None:
     assert shorten_hashes("sha256:" + "ab" * 32) == "sha256:abababababab…"
     assert shorten_hashes("a decade of facades, 1234567890123") == "a decade of facades, 1234567890123"
-
-
-def test_a_table_is_aligned_whatever_its_colours() -> None:
-    rows = [("a", state_text("skip", colour=True), "x"), ("bbb", "plain", "y")]
-    lines = format_table(rows)
-    assert lines[0] == "a    \x1b[32mup to date\x1b[0m  x"
-    assert lines[1] == "bbb  plain       y"
-    assert format_table([]) == []
 
 
 def test_a_bare_kind_means_its_default_or_all_of_the_kind(tmp_path: Path) -> None:
