@@ -73,14 +73,14 @@ def one(way: str, name: str, parts: Parts, registry: str | None) -> dict[str, fl
     tag = f"{registry or 'localhost'}/benchmark/{name}:{way}"
     buildkit.EXPORT_OPTIONS = {**PLAIN, **WAYS[way]}
     found: dict[str, float] = {}
-    client = engine.client(within=1800)
+    client = engine.client(timeout_s=1800)
     with tempfile.TemporaryDirectory(dir=parts.base.parent) as scratch, measured(found, "build"):
         made = build.build(name, image, locked, parts, tag, Path(scratch), NullLog(), cache=False)
     try:
         found["MB in the store"] = made.size / 1e6
         if registry:
             with measured(found, "push"):
-                procs.capture(["docker", "push", "--quiet", tag], inherit=procs.DOCKER, within=1800)
+                procs.capture(["docker", "push", "--quiet", tag], inherit=procs.DOCKER, timeout_s=1800)
         with measured(found, "unpack"):
             client.containers.create(tag, ["none"], platform=locked.platform).remove()
     finally:

@@ -34,7 +34,7 @@ DOIT = (sys.executable, "-m", "doit")
 def once(argv: Sequence[str]) -> float:
     """Seconds that a command takes; raises ProgramError unless it ends well."""
     start = time.perf_counter()
-    procs.capture(argv, env=os.environ, cwd=ROOT, within=600)
+    procs.capture(argv, env=os.environ, cwd=ROOT, timeout_s=600)
     return time.perf_counter() - start
 
 

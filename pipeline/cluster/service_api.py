@@ -86,7 +86,7 @@ def hide_keys(text: str, serve: Serve) -> str:
 def is_healthy(port: int) -> bool:
     """Returns whether /health says 200."""
     try:
-        return http_client.request((HOST, port), "/health", within=HEALTH_TIMEOUT_S).status == HTTPStatus.OK
+        return http_client.request((HOST, port), "/health", timeout_s=HEALTH_TIMEOUT_S).status == HTTPStatus.OK
     except (OSError, ValueError):
         return False
 
@@ -94,7 +94,7 @@ def is_healthy(port: int) -> bool:
 def list_models(port: int, serve: Serve, *, timeout_s: float = MODELS_TIMEOUT_S) -> list[str]:
     """Returns the names of the models that the service lists. Raises ServiceError."""
     try:
-        answer = http_client.request((HOST, port), "/v1/models", headers=authorization(serve), within=timeout_s)
+        answer = http_client.request((HOST, port), "/v1/models", headers=authorization(serve), timeout_s=timeout_s)
     except (OSError, ValueError) as error:
         raise ServiceError(f"/v1/models is not answered: {error}") from error
     body = _shown(answer.body, serve)

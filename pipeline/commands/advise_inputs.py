@@ -1,8 +1,8 @@
 """Collects what advice needs: two images read, vLLM's registry as it runs, and the resolver's answers."""
 
 import hashlib
+import math
 import os
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -14,6 +14,7 @@ from pipeline.config.models import Additions
 from pipeline.core import platforms, procs
 from pipeline.core.errors import ConfigError, HostError, TandemError
 from pipeline.core.log import Log, step
+from pipeline.core.waiting import wait_until
 from pipeline.foreign import comparison, facts_cache, pull
 from pipeline.foreign.combinations import LaterVllm, ResolveAttempt
 from pipeline.foreign.comparison import RunningRegistry, Side, heads_first
@@ -140,11 +141,9 @@ def _running(container: ProbeContainer, architectures: Sequence[str], emulated: 
     questions = ["models", *(f"registry:{name}" for name in architectures)]
     with ThreadPoolExecutor(1) as pool:
         job = pool.submit(probe.ask_probe, container, questions, timeout_s=TIMEOUT_S[emulated], log=log)
-        begun = time.monotonic()
+        usual_s = USUAL_S[emulated]
         try:
-            while not job.done():
-                log.progress("vLLM's registry", time.monotonic() - begun, USUAL_S[emulated], "s")
-                time.sleep(0.2)
+            wait_until(job.done, timeout_s=math.inf, interval_s=0.2, log=log, title="vLLM's registry", usual_s=usual_s)
         except KeyboardInterrupt:
             procs.cancel()
             raise

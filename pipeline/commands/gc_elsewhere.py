@@ -73,7 +73,7 @@ def _look(endpoints: set[str]) -> tuple[dict[str, tuple[Any, Any]], list[str]]:
     notes: list[str] = []
     for endpoint in sorted(endpoints):
         try:
-            with engine.session(endpoint, within=ENGINE_TIMEOUT_S) as client:
+            with engine.session(endpoint, timeout_s=ENGINE_TIMEOUT_S) as client:
                 engines[endpoint] = engine.list_images(client), client.api.containers(all=True)
         except TandemError as error:
             notes.append(f"{endpoint} is left alone: {error}")

@@ -90,7 +90,7 @@ def _health(port: int | None) -> str:
     if port is None:
         return ""
     try:
-        status = http_client.request(("127.0.0.1", port), "/health", within=5).status
+        status = http_client.request(("127.0.0.1", port), "/health", timeout_s=5).status
     except (OSError, ValueError):
         return f"127.0.0.1:{port} does not answer"
     return f"127.0.0.1:{port} says {status}"

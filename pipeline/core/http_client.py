@@ -60,11 +60,11 @@ def request(
     method: str = "GET",
     headers: Mapping[str, str] | None = None,
     body: bytes | None = None,
-    within: float = ANSWER_TIMEOUT_S,
+    timeout_s: float = ANSWER_TIMEOUT_S,
     max_bytes: int = MAX_ANSWER_BYTES,
     tls: "SSLContext | None" = None,
 ) -> HttpResponse:
-    """Makes one request; `within` is the time in seconds for the whole answer.
+    """Makes one request; `timeout_s` is the time for the whole answer.
 
     Raises OSError if nothing answers (TimeoutError if the time is up), ValueError if the answer is not HTTP,
     TooLargeError if it is larger than `max_bytes`.
@@ -72,8 +72,8 @@ def request(
     lines = [f"{method} {path} HTTP/1.0", *_header_lines(address, headers)]
     if body is not None:
         lines.append(f"Content-Length: {len(body)}")
-    with _connect(address, within, tls) as connection:
-        deadline = time.monotonic() + within
+    with _connect(address, timeout_s, tls) as connection:
+        deadline = time.monotonic() + timeout_s
         connection.sendall(("\r\n".join(lines) + "\r\n\r\n").encode() + (body or b""))
         return _parse(_receive(connection, deadline, max_bytes))
 
@@ -83,7 +83,7 @@ def head_statuses(
     paths: Sequence[str],
     *,
     headers: Mapping[str, str] | None = None,
-    within: float = ANSWER_TIMEOUT_S,
+    timeout_s: float = ANSWER_TIMEOUT_S,
     tls: "SSLContext | None" = None,
 ) -> list[int]:
     """Returns the status of a HEAD of each path, all sent at once over few connections (HTTP/1.1, pipelined).
@@ -93,8 +93,8 @@ def head_statuses(
     shared = _header_lines(address, headers)
     statuses: list[int] = [0] * len(paths)
     with ExitStack() as stack:
-        connections = [stack.enter_context(_connect(address, within, tls)) for _ in paths[:CONNECTIONS]]
-        deadline = time.monotonic() + within
+        connections = [stack.enter_context(_connect(address, timeout_s, tls)) for _ in paths[:CONNECTIONS]]
+        deadline = time.monotonic() + timeout_s
         for index, connection in enumerate(connections):
             requests = [[f"HEAD {path} HTTP/1.1", *shared] for path in paths[index :: len(connections)]]
             requests[-1].append("Connection: close")
@@ -140,17 +140,17 @@ def _receive(connection: socket.socket, deadline: float, max_bytes: int) -> byte
         chunks.append(chunk)
 
 
-def _connect(address: Address, within: float, tls: "SSLContext | None") -> socket.socket:
+def _connect(address: Address, timeout_s: float, tls: "SSLContext | None") -> socket.socket:
     if isinstance(address, tuple):
         # As bytes: for text, Python would import a codec for the host's name.
         host: Any = address[0].encode() if address[0].isascii() else address[0]
         connection = socket.create_connection((host, address[1]), timeout=CONNECT_TIMEOUT_S)
         if tls is not None:
             connection = tls.wrap_socket(connection, server_hostname=address[0])
-        connection.settimeout(within)
+        connection.settimeout(timeout_s)
         return connection
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.settimeout(within)
+    connection.settimeout(timeout_s)
     try:
         connection.connect(address)
     except OSError:

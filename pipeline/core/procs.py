@@ -102,14 +102,14 @@ def run(
     inherit: Sequence[str] = SEALED,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
-    within: float = 3600,
+    timeout_s: float = 3600,
     quiet: bool = False,
     tidying: bool = False,
 ) -> str:
     """Runs a program to its end and writes its output (stdout and stderr) to the log; returns that output.
 
-    The program inherits the variables that `inherit` lists, and gets those of `env`. `within` is its time-out in
-    seconds. A `quiet` program's output is not logged. A program that cleans up (`tidying`) runs after cancel(), too.
+    The program inherits the variables that `inherit` lists, and gets those of `env`. A `quiet` program's output is not
+    logged. A program that cleans up (`tidying`) runs after cancel(), too.
     Raises ProgramError for a non-zero status, HostError if the program does not exist, TandemError at the time-out,
     Cancelled after cancel().
     """
@@ -127,9 +127,9 @@ def run(
             process = _start(argv, program_environment(inherit) | dict(env or {}), cwd, merged=True, tidying=tidying)
             cleanup.callback(_forget, process)
         assert process.stdout is not None
-        timed_out = _communicate(process, {process.stdout: reader.feed}, b"", within)
+        timed_out = _communicate(process, {process.stdout: reader.feed}, b"", timeout_s)
         reader.end()
-    _raise_for_status(argv, process.returncode, "\n".join(lines), within if timed_out else None, tidying=tidying)
+    _raise_for_status(argv, process.returncode, "\n".join(lines), timeout_s if timed_out else None, tidying=tidying)
     return "\n".join(lines)
 
 
@@ -139,7 +139,7 @@ def capture(
     inherit: Sequence[str] = SEALED,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
-    within: float = 60,
+    timeout_s: float = 60,
     stdin: str | None = None,
 ) -> str:
     """Runs a program to its end and returns its stdout; stderr is part of the error if it fails.
@@ -157,10 +157,10 @@ def capture(
         assert process.stdout is not None
         assert process.stderr is not None
         readers = {process.stdout: output_chunks.append, process.stderr: error_chunks.append}
-        timed_out = _communicate(process, readers, (stdin or "").encode(), within)
+        timed_out = _communicate(process, readers, (stdin or "").encode(), timeout_s)
     output, errors = _decoded(output_chunks), _decoded(error_chunks)
     message = errors or output if process.returncode else output
-    _raise_for_status(argv, process.returncode, message, within if timed_out else None)
+    _raise_for_status(argv, process.returncode, message, timeout_s if timed_out else None)
     return output
 
 

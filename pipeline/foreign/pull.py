@@ -148,7 +148,7 @@ def repository_of(reference: str) -> str:
 
 def _ask_registry(reference: str) -> Mapping[str, Any]:
     """Returns the registry's description of an image, through the engine (GET /distribution/{name}/json)."""
-    api = engine.client(within=REGISTRY_TIMEOUT_S).api
+    api = engine.client(timeout_s=REGISTRY_TIMEOUT_S).api
     with _engine_errors("asking a registry", reference), docker_config.config_errors():
         answer: Mapping[str, Any] = api.inspect_distribution(reference)  # type: ignore[no-untyped-call]
     return answer

@@ -52,7 +52,7 @@ def identity_of_program(program: str, arguments: Sequence[str], cache: StatCache
         # Starting programs is only needed when one was replaced.
         from pipeline.core.procs import capture
 
-        return capture([path, *arguments], within=30).strip()
+        return capture([path, *arguments], timeout_s=30).strip()
 
     def identity() -> str:
         path = shutil.which(program)

@@ -44,12 +44,12 @@ def build_image(
     log: Log,
     cache: bool = True,
     recompress: bool = True,
-    within: float = TIMEOUT_S,
+    timeout_s: float = TIMEOUT_S,
 ) -> str:
     """Builds the Dockerfile in a folder into the engine's image store under a tag; returns the manifest's digest.
 
     There is no network and no provenance; history and config are dated `epoch`. The layers of a base image are
-    compressed again unless `recompress` is false: then they stay as its registry has them. `within` is in seconds.
+    compressed again unless `recompress` is false: then they stay as its registry has them.
     Raises TandemError with BuildKit's reason, or at the time-out; HostError without docker; Cancelled.
     """
     from python_on_whales import DockerException
@@ -72,7 +72,7 @@ def build_image(
     )
     assert isinstance(lines, Iterator)
     try:
-        _follow(lines, running, log, size, within)
+        _follow(lines, running, log, size, timeout_s)
     except DockerException as error:
         raise build_failure(str(error.stderr or error), tag) from error
     digest = json.loads(metadata.read_text(encoding="utf-8")).get("containerimage.digest")
@@ -95,7 +95,7 @@ def _client(running: Path) -> "DockerClient":
     return DockerClient(client_call=["env", *without, *fixed, "sh", "-c", script, str(running)])
 
 
-def _follow(lines: Iterator[str], running: Path, log: Log, size: int, within: float) -> None:
+def _follow(lines: Iterator[str], running: Path, log: Log, size: int, timeout_s: float) -> None:
     """Passes lines on to the log until they end. After a second without one, logs progress of the newest line."""
     inbox: queue.Queue[str | BaseException | None] = queue.Queue()
     threading.Thread(target=_read, args=(lines, inbox), daemon=True).start()
@@ -117,8 +117,8 @@ def _follow(lines: Iterator[str], running: Path, log: Log, size: int, within: fl
                 doing, since = show_line(line.rstrip(), doing, log, size), time.monotonic()
             if procs.cancelled():
                 raise Cancelled("interrupted")
-            if time.monotonic() - began > within:
-                raise TandemError(f"BuildKit did not end within {within:g} s, last at: {doing}")
+            if time.monotonic() - began > timeout_s:
+                raise TandemError(f"BuildKit did not end within {timeout_s:g} s, last at: {doing}")
     finally:
         if not ended:
             _end(running)  # also if the log raises Cancelled

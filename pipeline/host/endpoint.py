@@ -50,13 +50,13 @@ def engine_info(where: str) -> tuple[Mapping[str, Any] | None, str]:
     scheme, _, rest = (where or f"unix://{SOCKET}").partition("://")
     try:
         if scheme == "unix":
-            answer = http_client.request(rest, "/info", within=20)
+            answer = http_client.request(rest, "/info", timeout_s=20)
             if answer.status != 200:
                 return None, f"it answers {answer.status} to /info"
             return answer.json(), ""
         # ssh and TLS are the client's business.
         info: Mapping[str, Any] = json.loads(
-            procs.capture(["docker", "info", "--format", "{{json .}}"], inherit=procs.DOCKER, within=30)
+            procs.capture(["docker", "info", "--format", "{{json .}}"], inherit=procs.DOCKER, timeout_s=30)
         )
         if errors := info.get("ServerErrors"):
             return None, "; ".join(errors)

@@ -128,14 +128,14 @@ def remove_container(container: "Container") -> None:
 
 @contextmanager
 def session(
-    endpoint: str = "local", *, within: int = 600, error: type[TandemError] | None = None
+    endpoint: str = "local", *, timeout_s: int = 600, error: type[TandemError] | None = None
 ) -> Iterator["DockerClient"]:
     """Yields a client of the endpoint's engine, as client() makes it, and closes it at the end of the block.
 
     What the SDK raises in the block becomes one of our errors, as in failures().
     """
     where = "" if endpoint == "local" else endpoint
-    with closing(client(endpoint, within=within)) as opened, failures(where, error=error):
+    with closing(client(endpoint, timeout_s=timeout_s)) as opened, failures(where, error=error):
         yield opened
 
 
@@ -163,8 +163,8 @@ def _failure(doing: str, reason: str, error: type[TandemError]) -> TandemError:
     return error(f"{subject} failed: {reason}", hint=HOST_HINT if issubclass(error, HostError) else "")
 
 
-def client(endpoint: str = "local", *, within: int = 600) -> "DockerClient":
-    """Returns a client of the Docker SDK for the endpoint; `within` is the time-out of one call in seconds.
+def client(endpoint: str = "local", *, timeout_s: int = 600) -> "DockerClient":
+    """Returns a client of the Docker SDK for the endpoint; `timeout_s` is the time-out of one call.
 
     Raises HostError if no engine answers, TandemError if the docker client's configuration cannot be read.
     """
@@ -175,8 +175,8 @@ def client(endpoint: str = "local", *, within: int = 600) -> "DockerClient":
     docker_config.check_readable()
     try:
         if endpoint == "local":
-            return docker.DockerClient(base_url=docker_host() or f"unix://{SOCKET}", timeout=within)
-        return docker.DockerClient(base_url=endpoint, timeout=within, use_ssh_client=True)
+            return docker.DockerClient(base_url=docker_host() or f"unix://{SOCKET}", timeout=timeout_s)
+        return docker.DockerClient(base_url=endpoint, timeout=timeout_s, use_ssh_client=True)
     except (DockerException, RequestException, ValueError) as error:  # ValueError: a port out of range
         raise HostError(
             f"no Docker engine answers at {_shown(endpoint)}: {root_cause(error)}", hint=HOST_HINT

@@ -166,7 +166,7 @@ def _buildx_version(path: Path) -> str:
     if kept.get("identity") == identity:
         return str(kept["version"])
     try:
-        words = procs.capture([str(path), "version"], inherit=procs.DOCKER, within=20).split()
+        words = procs.capture([str(path), "version"], inherit=procs.DOCKER, timeout_s=20).split()
     except TandemError:
         return ""
     version = words[1] if len(words) > 1 else ""

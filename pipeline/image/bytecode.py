@@ -65,7 +65,7 @@ def compile_tree(python: Sequence[str], tree: Path, prefix: str, names: Sequence
     """
     workers = str(os.cpu_count() or 1)
     argv = [*python, str(SCRIPT), str(tree), prefix, workers]
-    procs.capture(argv, within=COMPILE_TIMEOUT_S, stdin="\n".join(names))
+    procs.capture(argv, timeout_s=COMPILE_TIMEOUT_S, stdin="\n".join(names))
     folders = sorted({(tree / name).parent for name in names})
     return sorted(str(path.relative_to(tree)) for folder in folders for path in folder.glob("__pycache__/*.pyc"))
 

@@ -128,7 +128,7 @@ def install_wheels(locked: Lock, wheels: Mapping[str, Path], scratch: Path, log:
     argv = [uv.find_program(), *uv_arguments(locked, links, requirements, scratch)]
     log.line("$ " + " ".join(["uv", *argv[1:]]))
     env = {"UV_NO_INSTALLER_METADATA": "1", "UV_PYTHON_DOWNLOADS": "never"}
-    procs.capture(argv, env=env, cwd=scratch, within=INSTALL_TIMEOUT_S)
+    procs.capture(argv, env=env, cwd=scratch, timeout_s=INSTALL_TIMEOUT_S)
     return installed_tree.normalise_tree(
         scratch / "tree", locked.place, {wheel.name: links / wheel.file for wheel in locked.wheels}
     )

@@ -265,7 +265,7 @@ def _engine_version(root: Path, container: LabContainer) -> str:
         return ""
     argv = ["docker", "--host", endpoint, "version", "--format", "{{.Server.Version}}"]
     try:
-        return procs.capture(argv, inherit=procs.DOCKER, env=environment(root), within=VERSION_TIMEOUT_S).strip()
+        return procs.capture(argv, inherit=procs.DOCKER, env=environment(root), timeout_s=VERSION_TIMEOUT_S).strip()
     except Cancelled:
         raise
     except TandemError:

@@ -69,7 +69,7 @@ class Apt:
             argv = ["apt-get", "install", "--simulate", "--no-install-recommends", *packages]
             try:
                 return procs.run(
-                    argv, log=self._log, inherit=procs.NETWORK, env=self._env(), within=APT_TIMEOUT_S, quiet=True
+                    argv, log=self._log, inherit=procs.NETWORK, env=self._env(), timeout_s=APT_TIMEOUT_S, quiet=True
                 )
             except procs.ProgramError as error:
                 clashing = clashing_packages(error.output) & {deb.name for deb in held}
@@ -82,7 +82,7 @@ class Apt:
                 held = [deb for deb in held if deb.name not in freed]
 
     def _apt(self, *words: str) -> str:
-        return procs.capture(["apt-get", *words], inherit=procs.NETWORK, env=self._env(), within=APT_TIMEOUT_S)
+        return procs.capture(["apt-get", *words], inherit=procs.NETWORK, env=self._env(), timeout_s=APT_TIMEOUT_S)
 
     def _env(self) -> Mapping[str, str]:
         return {"APT_CONFIG": str(self._root / "apt.conf"), "DEBIAN_FRONTEND": "noninteractive"}
@@ -114,7 +114,7 @@ class Apt:
         if not self._blocks:
             lists = sorted((self._root / "state" / "lists").glob(f"*_binary-{self._arch}_Packages*"))
             text = procs.capture(
-                ["/usr/lib/apt/apt-helper", "cat-file", *map(str, lists)], env=self._env(), within=LISTS_TIMEOUT_S
+                ["/usr/lib/apt/apt-helper", "cat-file", *map(str, lists)], env=self._env(), timeout_s=LISTS_TIMEOUT_S
             )
             self._blocks = stanzas(text)
         debs = (parse_stanza(block) for name in set(names) for block in self._blocks.get(name, ()))

@@ -165,7 +165,7 @@ def _pylock(request: WheelRequest, log: Log, *options: str) -> list[dict[str, An
         log.line("$ " + " ".join(["uv", *argv[1:]]))
         argv += [word for name in request.undated for word in ("--exclude-newer-package", f"{name}=false")]
         try:
-            procs.capture(argv, cwd=scratch, inherit=procs.NETWORK, env=_environment(request), within=request.within)
+            procs.capture(argv, cwd=scratch, inherit=procs.NETWORK, env=_environment(request), timeout_s=request.within)
         except procs.ProgramError as error:
             for line in error.output.splitlines():
                 log.line(line)

@@ -92,7 +92,7 @@ def _build_image(locked: Sequence[Deb], scratch: Path, log: Log) -> str:
         options = ["--builder", endpoint.docker_context(), "--tag", tag, "--network", "none"]
         options += ["--provenance=false", "--output", "type=docker", "--build-arg", "SOURCE_DATE_EPOCH=0"]
         argv = ["docker", "buildx", "build", *options, str(scratch)]
-        procs.run(argv, log=log, inherit=procs.DOCKER, within=BUILD_TIMEOUT_S)
+        procs.run(argv, log=log, inherit=procs.DOCKER, timeout_s=BUILD_TIMEOUT_S)
         description = engine.find_image("local", tag)
     if description is None:
         raise TandemError(f"the engine has no image {tag} after its build")

@@ -72,7 +72,7 @@ class DockerHost:
         argv = [*self.machine.docker, *words]
         try:
             output = procs.run(
-                argv, log=lines, inherit=procs.DOCKER, env=self._env, within=timeout_s, quiet=quiet, tidying=tidying
+                argv, log=lines, inherit=procs.DOCKER, env=self._env, timeout_s=timeout_s, quiet=quiet, tidying=tidying
             )
         except ProgramError as error:
             return CommandResult(error.status, error.output, self._emulated)
@@ -103,7 +103,7 @@ class DockerHost:
     def _follow(self, container: str, output: NullLog) -> None:
         argv = [*self.machine.docker, "logs", "--follow", container]
         with suppress(TandemError):  # it ends with its container
-            procs.run(argv, log=output, inherit=procs.DOCKER, env=self._env, within=DAY_S)
+            procs.run(argv, log=output, inherit=procs.DOCKER, env=self._env, timeout_s=DAY_S)
 
     def output(self) -> str:
         """Returns the output of the container's first process so far, as `docker logs` shows it."""

@@ -60,7 +60,7 @@ def _pull(root: Path, machines: Sequence[Machine], reference: str, log: Log) -> 
 
     def pull(machine: Machine) -> None:
         argv = [*_docker(machine), "pull", "--quiet", reference]
-        procs.run(argv, log=log, inherit=procs.DOCKER, env=env, within=PULL_TIMEOUT_S)
+        procs.run(argv, log=log, inherit=procs.DOCKER, env=env, timeout_s=PULL_TIMEOUT_S)
 
     with ThreadPoolExecutor(len(machines)) as pool:
         list(pool.map(pull, machines))

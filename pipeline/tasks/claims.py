@@ -113,7 +113,7 @@ def _container(claim: Claim) -> str | None:
 def _health(claim: Claim) -> str | None:
     host, port, path = str(claim.what["host"]), int(str(claim.what["port"])), str(claim.what["path"])
     try:
-        status = http_client.request((host, port), path, within=10).status
+        status = http_client.request((host, port), path, timeout_s=10).status
     except (OSError, ValueError) as error:
         return f"http://{host}:{port}{path} does not answer: {error}"
     return None if status == 200 else f"http://{host}:{port}{path} says {status}"

@@ -179,7 +179,7 @@ def slow(tmp_path: Path) -> Path:
 
 def build_slowly(context: Path, tag: str, within: float) -> str:
     return buildkit.build_image(
-        context, platform="linux/arm64", epoch=EPOCH, labels={}, tag=tag, log=NullLog(), cache=False, within=within
+        context, platform="linux/arm64", epoch=EPOCH, labels={}, tag=tag, log=NullLog(), cache=False, timeout_s=within
     )
 
 

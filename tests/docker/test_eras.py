@@ -79,7 +79,7 @@ class Ready:
 
     def docker(self, machine: int, *words: str) -> str:
         argv = ["docker", "--host", self.machines[machine].endpoint, *words]
-        return procs.capture(argv, inherit=procs.DOCKER, env=lab.environment(self.root), within=300)
+        return procs.capture(argv, inherit=procs.DOCKER, env=lab.environment(self.root), timeout_s=300)
 
     def left(self) -> list[str]:
         """Whatever a check could have left on the machines."""

@@ -60,7 +60,7 @@ def imported(folder: Path, changes: tuple[str, ...]) -> Iterator[str]:
     (folder / "root.tar").write_bytes(tar(FILES))
     options = [word for change in changes for word in ("--change", change)]
     command = ["docker", "import", "--platform", PLATFORM, *options, str(folder / "root.tar"), name]
-    procs.run(command, log=NullLog(), inherit=procs.DOCKER, within=120)
+    procs.run(command, log=NullLog(), inherit=procs.DOCKER, timeout_s=120)
     described = engine.find_image("local", name)
     assert described is not None
     yield f"{name.partition(':')[0]}@{described['Id']}"

@@ -35,7 +35,7 @@ class Machine:
     def sh(self, script: str, *, within: float = 300) -> str:
         """What a script prints (stdout and stderr); ProgramError if it fails."""
         return procs.run(
-            ["docker", "exec", self.name, "sh", "-ec", script], log=NullLog(), inherit=procs.DOCKER, within=within
+            ["docker", "exec", self.name, "sh", "-ec", script], log=NullLog(), inherit=procs.DOCKER, timeout_s=within
         )
 
     def doitw(self, words: str, **options: float) -> str:
@@ -93,7 +93,7 @@ def root_filesystem(suite: str, folder: Path) -> Path:
         ["mmdebstrap", "--variant=apt", "--include=python3", *options, *where],
         log=NullLog(),
         inherit=procs.NETWORK,
-        within=600,
+        timeout_s=600,
     )
     return tar
 

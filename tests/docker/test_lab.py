@@ -73,7 +73,7 @@ class Standing:
     def docker(self, machine: int, *words: str) -> str:
         """What the docker client says of a machine's engine."""
         argv = ["docker", "--host", self.machines[machine].endpoint, *words]
-        return procs.capture(argv, inherit=procs.DOCKER, env=lab.environment(self.root), within=120)
+        return procs.capture(argv, inherit=procs.DOCKER, env=lab.environment(self.root), timeout_s=120)
 
     def ssh(self, machine: int, command: str) -> str:
         """What a command says on a machine."""

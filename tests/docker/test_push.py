@@ -40,7 +40,9 @@ def image(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
     (tmp_path / "content").write_text(f"{request.node.name}\n" * 1000)
     name = f"tandem-test-{request.node.originalname.replace('_', '-')}:1"
     options = ["--platform", PLATFORM, "--provenance=false", "--output", "type=docker", "--tag", name]
-    procs.run(["docker", "buildx", "build", *options, str(tmp_path)], log=NullLog(), inherit=procs.DOCKER, within=120)
+    procs.run(
+        ["docker", "buildx", "build", *options, str(tmp_path)], log=NullLog(), inherit=procs.DOCKER, timeout_s=120
+    )
     yield str(engine.find_image("local", name)["Id"])
     client = engine.client()
     for tag in client.images.get(name).tags:

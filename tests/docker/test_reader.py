@@ -79,9 +79,9 @@ def make(folder: Path, name: str, platforms: str = PLATFORM, dockerfile: str = D
     (folder / "Dockerfile").write_text(dockerfile)
     (folder / "root.tar").write_bytes(tar(ROOT))
     options = ["--platform", platforms, "--provenance=false", "--tag", name, "--output", "type=docker"]
-    procs.run(["docker", "buildx", "build", *options, str(folder)], log=NullLog(), inherit=procs.DOCKER, within=120)
+    procs.run(["docker", "buildx", "build", *options, str(folder)], log=NullLog(), inherit=procs.DOCKER, timeout_s=120)
     if push:
-        procs.run(["docker", "push", name], log=NullLog(), inherit=procs.DOCKER, within=120)
+        procs.run(["docker", "push", name], log=NullLog(), inherit=procs.DOCKER, timeout_s=120)
         engine.client().images.remove(engine.find_image("local", name)["Id"], force=True)
 
 
@@ -129,7 +129,7 @@ def test_a_working_folder_that_no_layer_has_is_not_taken_for_one_of_a_layer(tmp_
     changes = ["WORKDIR /srv/model", "ENV PATH=/usr/bin", "HEALTHCHECK CMD curl localhost"]
     options = [word for change in changes for word in ("--change", change)]
     imported = ["docker", "import", "--platform", PLATFORM, *options, str(tmp_path / "root.tar"), name]
-    procs.run(imported, log=NullLog(), inherit=procs.DOCKER, within=120)
+    procs.run(imported, log=NullLog(), inherit=procs.DOCKER, timeout_s=120)
     described = engine.find_image("local", name)
     assert described is not None
     scan = pull.read_image(name, described["Id"], PLATFORM, NullLog())
@@ -146,7 +146,9 @@ def test_zstd_layers_of_docker_s_manifest_type_are_read(tmp_path: Path) -> None:
     (tmp_path / "root.tar").write_bytes(tar(ROOT))
     output = f"type=image,name={name},oci-mediatypes=false,compression=zstd,force-compression=true"
     options = ["--platform", own, "--provenance=false", "--output", output]
-    procs.run(["docker", "buildx", "build", *options, str(tmp_path)], log=NullLog(), inherit=procs.DOCKER, within=120)
+    procs.run(
+        ["docker", "buildx", "build", *options, str(tmp_path)], log=NullLog(), inherit=procs.DOCKER, timeout_s=120
+    )
     described = engine.find_image("local", name)
     assert described is not None
     facts = pull.read_image(name, pull.resolve_digest(name, own, NullLog()), own, NullLog()).facts

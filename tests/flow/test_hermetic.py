@@ -193,7 +193,7 @@ def test_pip_is_told_where_packages_come_from_and_nothing_else(tmp_path: Path, m
     assert "PIP_TARGET" not in found
 
 
-CALLS = (lambda argv: procs.run(argv, log=NullLog(), within=1), lambda argv: procs.capture(argv, within=1))
+CALLS = (lambda argv: procs.run(argv, log=NullLog(), timeout_s=1), lambda argv: procs.capture(argv, timeout_s=1))
 
 
 @pytest.mark.parametrize("call", CALLS)

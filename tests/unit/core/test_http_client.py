@@ -135,14 +135,14 @@ def dripping(first: bytes, drip: bytes, every_s: float) -> Iterator[tuple[str, i
 def test_an_answer_that_drips_is_given_up_after_the_time_that_was_given() -> None:
     start = time.monotonic()
     with dripping(b"HTTP/1.0 200 OK\r\n\r\n", b"x", 0.05) as address, pytest.raises(TimeoutError, match="timed out"):
-        http_client.request(address, "/", within=0.3)
+        http_client.request(address, "/", timeout_s=0.3)
     assert time.monotonic() - start < 5
 
 
 def test_answers_without_bodies_that_drip_are_given_up_too() -> None:
     start = time.monotonic()
     with dripping(b"HTTP/1.1 200 OK\r\n", b"a: b\r\n", 0.05) as address, pytest.raises(TimeoutError, match="timed out"):
-        http_client.head_statuses(address, ["/a"], within=0.3)
+        http_client.head_statuses(address, ["/a"], timeout_s=0.3)
     assert time.monotonic() - start < 5
 
 
