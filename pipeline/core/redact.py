@@ -4,14 +4,12 @@ Whoever comes to know a secret registers it here; whoever writes a text passes i
 this process is registered by itself. Which texts are secrets is told by pipeline.core.sensitive.
 """
 
-import base64
 import json
 import os
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TextIO
-from urllib.parse import quote, quote_plus, unquote
 
 from pipeline.core import sensitive
 
@@ -73,6 +71,8 @@ class Redactor:
 
 def _forms(secret: str) -> Iterator[str]:
     """Yields the ways in which a secret is spelled: plain, in JSON, in URLs, in shells, in Python; line by line too."""
+    from urllib.parse import quote, quote_plus, unquote
+
     for value in {secret, secret.strip(), *map(str.strip, secret.splitlines())}:
         if not _hideable(value):
             continue
@@ -98,6 +98,8 @@ def register(*secrets: str) -> None:
 
 def register_login(user: str, password: str) -> None:
     """Counts a password as a secret, and user and password as an HTTP header has them."""
+    import base64
+
     register(password, base64.b64encode(f"{user}:{password}".encode()).decode())
 
 

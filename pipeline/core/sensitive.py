@@ -1,6 +1,5 @@
 """Tells which texts are secrets by where they stand: behind a name that says so, or before the @ of a URL."""
 
-import base64
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -24,11 +23,13 @@ WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 KEPT_USER = frozenset({"ssh", "git+ssh", "sftp"})
 """Schemes of URLs in which a user without a password is not a secret."""
 USERINFO = re.compile(
-    r"""([A-Za-z][A-Za-z0-9+.-]*)://"""
     # The second form has a / or a # in the password, which should be %2F or %23, and is not; host:port/ is not one.
-    r"""((?:[^\s/?#"'<>]*|[^\s/:@"'<>]+:(?!\d+[/?#])[^\s@"'<>]*))@"""
+    # Nothing here is looked at many times over: a stranger's line may be long.
+    r"""://([^\s/?#"'<>]*|[^\s/:@"'<>]+:(?!\d{1,5}[/?#])[^\s@"'<>]{0,256})@"""
 )
-"""A URL up to the @ behind its user and password: scheme and userinfo."""
+"""A URL's user and password, from behind its scheme up to the @."""
+SCHEME = re.compile("[a-z][a-z0-9+.-]*$", re.IGNORECASE)
+LONGEST_SCHEME = 16
 
 
 def name_says_secret(name: str) -> bool:
@@ -43,25 +44,33 @@ def name_says_secret(name: str) -> bool:
 
 def url_secrets(text: str) -> Iterator[str]:
     """Yields the password or the token that stands before the @ of each URL in a text."""
-    for scheme, userinfo in USERINFO.findall(text):
-        user, colon, password = userinfo.partition(":")
+    for match in _userinfos(text):
+        user, colon, password = match[1].partition(":")
         if password:
             yield password
-        elif user and (colon or scheme.lower() not in KEPT_USER):
+        elif user and (colon or not _keeps_user(match)):
             yield user
 
 
 def hide_urls(text: str, mask: str) -> str:
     """Returns a text with `mask` in place of user and password in each URL; ssh://me@host keeps its user."""
+    parts, end = [], 0
+    for match in _userinfos(text):
+        user, colon, _ = match[1].partition(":")
+        hidden = mask if not _keeps_user(match) else f"{user}:{mask}" if colon else user
+        parts += [text[end : match.start(1)], hidden]
+        end = match.end(1)
+    return "".join([*parts, text[end:]])
 
-    def hidden(match: re.Match[str]) -> str:
-        scheme, userinfo = match.groups()
-        if scheme.lower() in KEPT_USER:
-            user, colon, _ = userinfo.partition(":")
-            return f"{scheme}://{user}:{mask}@" if colon else match[0]
-        return f"{scheme}://{mask}@"
 
-    return USERINFO.sub(hidden, text) if "://" in text else text
+def _userinfos(text: str) -> Iterable[re.Match[str]]:
+    return USERINFO.finditer(text) if "://" in text and "@" in text else ()
+
+
+def _keeps_user(match: re.Match[str]) -> bool:
+    """Returns whether the user in this URL is not a secret."""
+    scheme = SCHEME.search(match.string[max(0, match.start() - LONGEST_SCHEME) : match.start()])
+    return scheme is not None and scheme[0].lower() in KEPT_USER
 
 
 def map_secret_options(args: Iterable[str], hide: Callable[[str, str], str]) -> Iterator[str]:
@@ -129,6 +138,8 @@ def value_secrets(value: Any, name: str = "") -> Iterator[str]:
 
 def _basic_password(text: str) -> Iterator[str]:
     """Yields the password of a login as Docker's config.json and HTTP headers have it: base64 of USER:PASSWORD."""
+    import base64
+
     try:
         _, colon, password = base64.b64decode(text, validate=True).decode().partition(":")
     except ValueError:

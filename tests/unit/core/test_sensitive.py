@@ -2,6 +2,7 @@
 
 import base64
 import json
+import time
 
 import pytest
 
@@ -96,3 +97,21 @@ def test_a_configuration_s_secrets_are_found_at_any_depth() -> None:
 @pytest.mark.parametrize("text", ["", "{", "[1, 2]", '{"a": 1}', "http://host/x", "[" * 100_000])
 def test_a_text_without_a_secret_holds_none(text: str) -> None:
     assert not holds_secret(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "http://" + "a" * 500_000 + " @",
+        "a" * 500_000 + "://@ ",
+        "http://" * 50_000 + "@",
+        "a:" * 200_000 + "://x:" + "b:" * 200_000,
+        "://a:" * 100_000 + "@",
+        "@" * 300_000 + "://" + "@" * 300_000,
+    ],
+    ids=lambda text: text[:12],
+)
+def test_a_line_of_a_stranger_cannot_hold_up_who_cleans_it(text: str) -> None:
+    start = time.process_time()
+    hide_urls(text, "***")
+    assert time.process_time() - start < 5
