@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import IO
 
@@ -33,7 +34,7 @@ POLL_INTERVAL_S = 0.1
 PIPE_CHUNK_BYTES = 1 << 16
 FIXED = {"LC_ALL": "C.UTF-8", "TZ": "UTC"}
 UMASK = 0o022
-# Lists of environment variables that a program inherits. A name may end in a star.
+# Lists of environment variables that a program inherits. A star stands for any part of a name.
 SEALED = ("PATH", "TMPDIR")
 """For programs whose output ends up in an image: where programs and temporary files are, and nothing else."""
 NETWORK = (
@@ -46,19 +47,20 @@ NETWORK = (
     *("DBUS_SESSION_BUS_ADDRESS", "GNUPGHOME", "PASSWORD_STORE_DIR", "PYTHON_KEYRING_BACKEND"),
     *("KRB5CCNAME", "KRB5_CONFIG", "AWS_*", "AZURE_*", "GOOGLE_*", "CLOUDSDK_*"),
     # Where packages come from, and how. Settings that choose versions of packages are not inherited.
-    *("APT_CONFIG", "UV_INDEX", "UV_INDEX_*", "UV_DEFAULT_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_NO_INDEX"),
+    *("APT_CONFIG", "UV_INDEX", "UV_INDEX_URL", "UV_INDEX_*_USERNAME", "UV_INDEX_*_PASSWORD", "UV_DEFAULT_INDEX"),
+    *("UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_NO_INDEX"),
     *("UV_CONFIG_FILE", "UV_NO_CONFIG", "UV_KEYRING_PROVIDER", "UV_CREDENTIALS_DIR", "UV_INSECURE_HOST"),
     *("UV_NATIVE_TLS", "UV_SYSTEM_CERTS", "UV_OFFLINE", "UV_CACHE_DIR", "UV_NO_CACHE", "UV_CONCURRENT_DOWNLOADS"),
     *("UV_HTTP_TIMEOUT", "UV_REQUEST_TIMEOUT", "UV_HTTP_CONNECT_TIMEOUT", "UV_HTTP_RETRIES"),
     *("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX", "PIP_CONFIG_FILE", "PIP_CACHE_DIR"),
     *("PIP_TRUSTED_HOST", "PIP_CERT", "PIP_CLIENT_CERT", "PIP_PROXY", "PIP_KEYRING_PROVIDER", "PIP_NO_CACHE_DIR"),
-    *("PIP_TIMEOUT", "PIP_DEFAULT_TIMEOUT", "PIP_RETRIES"),
+    *("PIP_TIMEOUT", "PIP_DEFAULT_TIMEOUT", "PIP_RETRIES", "PIP_USE_FEATURE"),
 )
 """For programs that use the network as this machine is set up to: indexes, mirrors, proxies, certificates, logins."""
 DOCKER = (
     *NETWORK,
     *("DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "DOCKER_CERT_PATH", "DOCKER_TLS", "DOCKER_TLS_VERIFY"),
-    *("DOCKER_AUTH_CONFIG", "BUILDX_CONFIG"),
+    *("DOCKER_AUTH_CONFIG", "DOCKER_API_VERSION", "BUILDX_CONFIG"),
 )
 """For docker, its plugins and ssh: which engine to use, and how to reach it."""
 _live: set[subprocess.Popen[bytes]] = set()
@@ -92,7 +94,7 @@ def uninherited_variables(inherit: Sequence[str]) -> list[str]:
 
 
 def _is_inherited(name: str, inherit: Sequence[str]) -> bool:
-    return name in inherit or any(name.startswith(entry[:-1]) for entry in inherit if entry.endswith("*"))
+    return name in inherit or any(fnmatchcase(name, entry) for entry in inherit if "*" in entry)
 
 
 def run(

@@ -55,16 +55,14 @@ def get(endpoint: str, path: str) -> Any:
     """
     try:
         answer = http_client.request(api_address(endpoint), path)
-    except OSError as error:
-        raise HostError(
-            f"no Docker engine answers at {_shown(endpoint)}: {error.strerror or error}",
-            hint=HOST_HINT,
-        ) from error
+        if answer.status == 200:
+            return answer.json()
+    except (OSError, ValueError) as error:  # ValueError: it does not speak HTTP, or not JSON
+        reason = getattr(error, "strerror", None) or error
+        raise HostError(f"no Docker engine answers at {_shown(endpoint)}: {reason}", hint=HOST_HINT) from error
     if answer.status == 404:
         return None
-    if answer.status != 200:
-        raise TandemError(f"the Docker engine at {endpoint} answers {answer.status} to {path}: {answer.body[:200]!r}")
-    return answer.json()
+    raise TandemError(f"the Docker engine at {endpoint} answers {answer.status} to {path}: {answer.body[:200]!r}")
 
 
 def find_image(endpoint: str, reference: str) -> Any:
@@ -94,11 +92,11 @@ def list_images(client: "DockerClient") -> list[Any]:
 
 
 def rename_image(digest: str, old: str, new: str) -> None:
-    """Renames an image of the local store from one name:tag to another."""
-    images = client().images
+    """Renames an image of the local store from one name:tag to another. Raises as session()."""
     repository, _, tag = new.rpartition(":")
-    images.get(digest).tag(repository, tag)
-    images.remove(old)
+    with session() as opened:
+        opened.images.get(digest).tag(repository, tag)
+        opened.images.remove(old)
 
 
 def remove_container(container: "Container") -> None:

@@ -1,7 +1,8 @@
 """A registry's HTTP API, as far as Tandem needs it: manifests and blobs, their platforms, and their deletion."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Any
 
@@ -90,9 +91,10 @@ def missing_parts(address: str, repository: str, digest: str) -> tuple[str, ...]
     manifest = get_manifest(address, repository, digest)
     if manifest is None:
         return None
-    config, layers = manifest.value.get("config"), manifest.value.get("layers", [])
-    parts = [("manifests", part["digest"]) for part in manifest.value.get("manifests", [])]
-    parts += [("blobs", part["digest"]) for part in (config, *layers) if part]
+    with _reading_manifest(address, repository, digest):
+        config, layers = manifest.value.get("config"), manifest.value.get("layers", [])
+        parts = [("manifests", part["digest"]) for part in manifest.value.get("manifests", [])]
+        parts += [("blobs", part["digest"]) for part in (config, *layers) if part]
     paths = [f"/v2/{repository}/{kind}/{part}" for kind, part in parts]
     statuses = transport.head_statuses(address, paths, ACCEPT)
     return tuple(part for (_, part), status in zip(parts, statuses, strict=True) if status == HTTPStatus.NOT_FOUND)
@@ -140,13 +142,25 @@ def list_platforms(address: str, repository: str, digest: str) -> tuple[str, ...
     manifest = get_manifest(address, repository, digest)
     if manifest is None:
         return ()
-    if "manifests" in manifest.value:
-        entries = [entry.get("platform", {}) for entry in manifest.value["manifests"]]
-    else:
-        config = manifest.value["config"]["digest"]
-        answer = _request(address, f"/v2/{repository}/blobs/{config}", "GET")
-        entries = [answer.json()] if answer.status == HTTPStatus.OK else []
-    return tuple(sorted(f"{entry.get('os')}/{entry.get('architecture')}" for entry in entries))
+    with _reading_manifest(address, repository, digest):
+        if "manifests" in manifest.value:
+            entries = [entry.get("platform", {}) for entry in manifest.value["manifests"]]
+        else:
+            config = manifest.value["config"]["digest"]
+            answer = _request(address, f"/v2/{repository}/blobs/{config}", "GET")
+            entries = [answer.json()] if answer.status == HTTPStatus.OK else []
+        return tuple(sorted(f"{entry.get('os')}/{entry.get('architecture')}" for entry in entries))
+
+
+@contextmanager
+def _reading_manifest(address: str, repository: str, digest: str) -> Iterator[None]:
+    """Turns what a manifest of another shape than OCI's raises into TandemError."""
+    try:
+        yield
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
+        raise TandemError(
+            f"the registry {address} does not give an OCI manifest for {repository}@{digest}: {error!r}"
+        ) from error
 
 
 def _get_or_none(

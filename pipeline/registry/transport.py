@@ -125,16 +125,24 @@ def unreachable(address: str, error: Exception) -> RegistryUnreachable:
     return RegistryUnreachable(f"no registry answers at {address}: {error}", hint=hint)
 
 
-@lru_cache
 def _is_insecure(address: str) -> bool:
-    """Returns whether the engine's insecure-registries have the address, by name or as a network."""
+    """Returns whether the engine's insecure-registries have the address; not if no engine answers."""
+    try:
+        return _listed_as_insecure(address)
+    except TandemError:
+        return False
+
+
+@lru_cache
+def _listed_as_insecure(address: str) -> bool:
+    """Returns whether the engine's insecure-registries have the address, by name or as a network.
+
+    Raises as engine.get(). An engine that does not answer may be started later, so that is not remembered.
+    """
     from ipaddress import ip_address, ip_network
     from socket import getaddrinfo
 
-    try:
-        config = (engine.get("local", "/info") or {}).get("RegistryConfig") or {}
-    except TandemError:
-        return False  # without an engine, nothing is pushed there either
+    config = (engine.get("local", "/info") or {}).get("RegistryConfig") or {}
     entry = (config.get("IndexConfigs") or {}).get(address)
     if entry is not None:
         return not entry.get("Secure", True)

@@ -64,6 +64,8 @@ def test_a_lock_whose_file_is_removed_lets_one_in_at_a_time_and_leaves_no_file(t
             with locked(tmp_path / "lock", remove=True):
                 inside[0] += 1
                 most[0] = max(most[0], inside[0])
+                os.sched_yield()  # without a lock, another thread gets in now
+                time.sleep(0)
                 inside[0] -= 1
 
     threads = [threading.Thread(target=work) for _ in range(6)]

@@ -30,6 +30,10 @@ def test_only_docker_inherits_which_engine_to_use(name: str) -> None:
     assert procs.program_environment(procs.NETWORK, {name: "x"}) == procs.FIXED
 
 
+def test_no_program_inherits_how_uv_chooses_among_indexes() -> None:
+    assert procs.program_environment(procs.DOCKER, {"UV_INDEX_STRATEGY": "unsafe-best-match"}) == procs.FIXED
+
+
 def test_no_program_inherits_settings_that_choose_versions() -> None:
     heard = procs.program_environment(procs.DOCKER, GIVEN)
     assert heard.keys() & hostile.NAMES == {"HOME", "USER", "LOGNAME", "UV_CACHE_DIR", *procs.FIXED}

@@ -1,6 +1,7 @@
 """Where an endpoint's engine is looked for, and what it lists."""
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -153,3 +154,27 @@ def test_an_engine_that_stops_answering_is_an_error_of_the_host() -> None:
     with pytest.raises(HostError, match=r"^the Docker engine failed: ") as caught, engine.session() as client:
         client.api.get("http://127.0.0.1:1/")
     assert "./doitw host" in caught.value.hint
+
+
+@pytest.mark.parametrize("answer", [b"SSH-2.0-x\r\n", b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\n{x"])
+def test_something_else_than_an_engine_is_one_plain_message(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        monkeypatch.setenv("DOCKER_HOST", f"tcp://127.0.0.1:{server.getsockname()[1]}")
+        with pytest.raises(HostError, match="no Docker engine answers at local"):
+            engine.get("local", "/info")
+        thread.join(20)
+
+
+@pytest.mark.usefixtures("forgetful")
+def test_an_engine_that_refuses_to_rename_an_image_is_one_plain_message() -> None:
+    with pytest.raises(TandemError, match="no"):
+        engine.rename_image("sha256:1", "a:b", "c:d")

@@ -3,7 +3,7 @@
 import base64
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -115,3 +115,16 @@ def test_registries_accept_the_tag_of_a_record(task: str) -> None:
     assert len(tag) <= 128
     assert set(tag) <= set("abcdefghijklmnopqrstuvwxyz0123456789_.-")
     assert tag.endswith("f" * 64)
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [{"layers": None}, {"layers": [1]}, {"manifests": [1]}, {"manifests": 5}, {"config": 5}, {"config": {"x": 1}}],
+)
+@pytest.mark.parametrize("ask", [api.missing_parts, api.list_platforms])
+def test_a_manifest_of_another_shape_is_one_message(
+    monkeypatch: pytest.MonkeyPatch, ask: Callable[[str, str, str], object], manifest: dict[str, object]
+) -> None:
+    monkeypatch.setattr(api, "get_manifest", lambda *_: api.Manifest(DIGEST, manifest))
+    with pytest.raises(TandemError, match=r"the registry 127\.0\.0\.1:1 does not give an OCI manifest for x@sha256:"):
+        ask("127.0.0.1:1", "x", DIGEST)

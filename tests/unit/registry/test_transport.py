@@ -99,7 +99,7 @@ def serving(*, closed: bool = False, tls: bool = False) -> Iterator[Server]:
 def login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A login for every closed registry of this file, and an engine that says nothing of registries."""
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
-    transport._is_insecure.cache_clear()
+    transport._listed_as_insecure.cache_clear()
     transport._tls_context.cache_clear()
     transport._WANT_LOGIN.clear()
     with serving() as engine:
