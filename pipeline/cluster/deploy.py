@@ -166,12 +166,12 @@ def deploy_plans(
             check_model_listed(nodes, port, cluster.serve, report, logs, log)
             completion = _judged_completion(nodes, cluster.serve, port, reference, report, logs, log)
             nodes.lower_cpu_shares()
+            deployed = _deployed(nodes, cluster, port, completion)
         except BaseException as error:
             # A cluster that served before and whose check was merely interrupted stays.
             if not already_served or isinstance(error, DeployError):
                 nodes.remove()
             raise
-    deployed = _deployed(plans, cluster, port, completion)
     for line in render_verdict(deployed, report):
         log.step(line)
     return deployed
@@ -216,9 +216,14 @@ def complete(nodes: Nodes, port: int, serve: Serve, logs: Path, log: Log) -> Com
 
 
 def _serving_port(nodes: Nodes) -> int | None:
-    """Returns the port on which the cluster serves, if every container is as planned and /health says 200."""
+    """Returns the port on which the cluster serves, if every container is as planned and /health says 200.
+
+    The secrets are looked at last: they are the only part that is fetched.
+    """
     states = [nodes.state(plan) for plan in nodes.plans]
     if any(difference(plan, state) for plan, state in zip(nodes.plans, states, strict=True)):
+        return None
+    if not all(nodes.holds_secrets(plan) for plan in nodes.plans):
         return None
     port = states[0].published if states[0] else None
     return port if port is not None and service_api.is_healthy(port) else None
@@ -269,9 +274,10 @@ def _explained(step: Step, nodes: Nodes, logs: Path) -> Iterator[None]:
         raise DeployError(step, str(error), diagnose_files(nodes.plans, logs), logs) from error
 
 
-def _deployed(plans: tuple[NodePlan, ...], cluster: Cluster, port: int, completion: Completion) -> Deployed:
-    nodes = [
-        DeployedNode(plan.node, plan.endpoint, plan.container, dict(plan.labels), list(plan.ranks)) for plan in plans
+def _deployed(nodes: Nodes, cluster: Cluster, port: int, completion: Completion) -> Deployed:
+    plans = nodes.plans
+    deployed = [
+        DeployedNode(plan.node, plan.endpoint, plan.container, nodes.labels(plan), list(plan.ranks)) for plan in plans
     ]
     return Deployed(
         cluster=plans[0].cluster,
@@ -279,7 +285,7 @@ def _deployed(plans: tuple[NodePlan, ...], cluster: Cluster, port: int, completi
         executor=cluster.executor,
         endpoint=f"http://127.0.0.1:{port}/v1",
         model=cluster.serve.name,
-        nodes=nodes,
+        nodes=deployed,
         prompt=service_api.PROMPT,
         text=completion.text,
         tokens=completion.tokens,

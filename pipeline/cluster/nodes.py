@@ -1,6 +1,7 @@
 """The containers of a cluster: created and started from their plans, inspected, followed, and removed."""
 
 import io
+import os
 import tarfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,6 +37,8 @@ CANNOT_START = 126
 """The exit status that a shell gives to a command that cannot be executed."""
 NO_SUCH_SOURCE = "bind source path does not exist"
 """What an engine says if a path that it is to mount is not on its machine."""
+SECRETS_LABEL = f"{LABEL}.secrets"
+"""The label of a container with secrets. Its value is random, so that another container is told from this one."""
 LineHandler = Callable[[str, str], None]
 """Is called with a node's name and one line of its container's output."""
 
@@ -114,6 +117,12 @@ class Nodes:
         except NotFound:
             return None
 
+    def labels(self, plan: NodePlan) -> dict[str, str]:
+        """Returns the labels that tell the node's container from any other, as it has them."""
+        state = self.state(plan)
+        actual = state.labels if state else {}
+        return plan.labels | {label: actual[label] for label in (SECRETS_LABEL,) if label in actual}
+
     def run(self, plan: NodePlan, argv: Sequence[str]) -> tuple[int, str]:
         """Runs a command in the node's container to its end; returns its exit status and output."""
         status, output = self._container(plan).exec_run(list(argv))
@@ -175,6 +184,13 @@ class Nodes:
             return b"".join(chunks)
         except APIError:
             return None
+
+    def holds_secrets(self, plan: NodePlan) -> bool:
+        """Returns whether the node's container holds the plan's secrets; no label tells of their values."""
+        if not plan.secrets.names:
+            return True
+        tar = self.fetch_tar(plan, f"{TANDEM_FOLDER}/{SECRETS_FILE}")
+        return tar is not None and _only_file(tar) == plan.secrets.content
 
     def _container(self, plan: NodePlan) -> "Container":
         return self._clients[plan.endpoint].containers.get(plan.container)
@@ -250,11 +266,19 @@ def read_output(client: "DockerClient", container: str, *, follow: bool) -> Iter
     return existing.logs(stream=True, follow=True) if follow else [existing.logs()]
 
 
+def _only_file(tar: bytes) -> bytes | None:
+    """Returns the content of the plain file that a tar consists of; None if it is anything else."""
+    with tarfile.open(fileobj=io.BytesIO(tar)) as archive:
+        members = archive.getmembers()
+        content = archive.extractfile(members[0]) if len(members) == 1 and members[0].isfile() else None
+        return content.read() if content else None
+
+
 def _container_options(plan: NodePlan) -> dict[str, Any]:
     options: dict[str, Any] = {
         "name": plan.container,
         "hostname": plan.container if plan.network else None,
-        "labels": plan.labels,
+        "labels": {**plan.labels, **({SECRETS_LABEL: os.urandom(8).hex()} if plan.secrets.names else {})},
         "environment": dict(plan.env),
         "platform": plan.platform,
         "entrypoint": [],

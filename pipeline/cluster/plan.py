@@ -132,7 +132,11 @@ class NodePlan:
 
     @property
     def args(self) -> str:
-        """A hash of everything that decides the container, without its secrets."""
+        """A hash of everything that decides the container, but for the values of its secrets.
+
+        A hash of these could be guessed by whoever sees it, or would differ from user to user: holds_secrets() of
+        cluster.nodes compares them.
+        """
         decided: dict[str, Any] = {
             "image": self.image,
             "platform": self.platform,
@@ -140,7 +144,7 @@ class NodePlan:
             "published": self.published,
             "command": self.command,
             "env": dict(sorted(self.env.items())),
-            "secrets": self.secrets.hashes,
+            "secrets": self.secrets.names,
             "files": {path: hashlib.sha256(content).hexdigest() for path, content in sorted(self.files.items())},
             "mounts": dict(sorted(self.mounts.items())),
         }

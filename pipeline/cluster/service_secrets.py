@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from pipeline.cluster.service_api import split_api_keys
 from pipeline.config.models import Serve
 from pipeline.core import redact, sensitive
-from pipeline.core.keyed_hash import keyed_hash
 
 API_KEY_VARIABLE = "VLLM_API_KEY"
 """vLLM 0.19 takes its API key from this variable if no --api-key is given. It holds one key only."""
@@ -32,12 +31,12 @@ class ServiceSecrets:
     @property
     def content(self) -> bytes:
         """The content of the file that serve_node.py reads."""
-        return json.dumps({"env": dict(self.env), "words": dict(self.words)}).encode()
+        return json.dumps({"env": dict(self.env), "words": dict(self.words)}, sort_keys=True).encode()
 
     @property
-    def hashes(self) -> dict[str, str]:
-        """Hashes that tell of a change of a secret, by its name or mark."""
-        return {name: keyed_hash(name, value) for name, value in sorted({**self.env, **self.words}.items())}
+    def names(self) -> list[str]:
+        """The names and marks of the secrets; none if there are no secrets."""
+        return sorted([*self.env, *self.words])
 
 
 def part_secrets(serve: Serve) -> tuple[Serve, ServiceSecrets]:

@@ -239,6 +239,20 @@ def test_the_secrets_of_a_service_reach_it_and_are_shown_nowhere(target: Target,
             assert json.loads(output[8:])["env"] == {"VLLM_API_KEY": canaries[0], "DB_PASSWD": canaries[2]}
 
 
+def test_a_secret_decides_whether_the_cluster_serves_on_and_the_user_s_key_does_not(
+    target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = deploy.deploy(_with(target, DB_PASSWD="one-secret"), REFERENCE, tmp_path / "logs", NullLog())
+    before = _ids(target)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "another-user"))
+    again = deploy.deploy(_with(target, DB_PASSWD="one-secret"), REFERENCE, tmp_path / "logs", NullLog())
+    assert (_ids(target), again.nodes) == (before, first.nodes)
+    other = deploy.deploy(_with(target, DB_PASSWD="other-secret"), REFERENCE, tmp_path / "logs", NullLog())
+    assert not set(before) & set(_ids(target))
+    # A record of the first deploy must not take these containers for its own.
+    assert all(old.labels != new.labels for old, new in zip(first.nodes, other.nodes, strict=True))
+
+
 def test_the_service_listens_on_loopback_only_and_the_token_is_nowhere_to_be_read(
     target: Target, tmp_path: Path
 ) -> None:

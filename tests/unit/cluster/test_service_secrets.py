@@ -3,17 +3,19 @@
 import io
 import json
 import tarfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from pipeline.cluster.nodes import pack_files, unpack_tar
-from pipeline.cluster.plan import SECRETS_FILE, plan_nodes
+from pipeline.cluster.nodes import Nodes, pack_files, unpack_tar
+from pipeline.cluster.plan import SECRETS_FILE, TANDEM_FOLDER, NodePlan, plan_nodes
 from pipeline.cluster.service_api import api_keys
 from pipeline.cluster.service_secrets import part_secrets
 from pipeline.config.models import Cluster, Node, Serve
 from pipeline.core import redact
+from pipeline.core.tar import archive_bytes
 from pipeline.probes import serve_node
 
 LOCAL = Cluster(image="cpu", nodes=(Node(name="head"), Node(name="worker")))
@@ -41,19 +43,55 @@ def test_the_engine_shows_no_secret(serve: Serve, executor: str) -> None:
             assert "geheim" not in text
 
 
+class Filled(Nodes):
+    """Containers that no engine has, whose files are those of some plans."""
+
+    def __init__(self, running: Sequence[NodePlan], fetched: list[str]) -> None:
+        super().__init__(running, {})
+        self.fetched = fetched
+
+    def fetch_tar(self, plan: NodePlan, path: str) -> bytes | None:
+        self.fetched.append(path)
+        content = {running.container: running.secrets.content for running in self.plans}[plan.container]
+        return archive_bytes({path.rpartition("/")[2]: (content, 0o600)}) if content else None
+
+
+def plans(serve: Serve) -> tuple[NodePlan, ...]:
+    return plan_nodes("local", replace(LOCAL, serve=serve), "host/cpu@sha256:0", "linux/arm64", model=None)
+
+
 @pytest.mark.parametrize("serve", SERVICES)
-def test_the_args_label_tells_of_a_change_of_a_secret(serve: Serve) -> None:
+def test_a_change_of_a_secret_is_told_from_what_the_container_holds(serve: Serve) -> None:
     other = replace(
         serve,
         args=tuple(word.replace(SECRET, "geheim-9") for word in serve.args),
         env={name: value.replace(SECRET, "geheim-9") for name, value in serve.env.items()},
     )
-    one, same, changed = (
-        plan_nodes("local", replace(LOCAL, serve=each), "host/cpu@sha256:0", "linux/arm64", model=None)[0].args
-        for each in (serve, serve, other)
-    )
-    assert one == same
-    assert one != changed
+    running = Filled(plans(serve), [])
+    assert all(running.holds_secrets(plan) for plan in plans(serve))
+    assert not any(running.holds_secrets(plan) for plan in plans(other))
+    assert set(running.fetched) == {f"{TANDEM_FOLDER}/{SECRETS_FILE}"}
+
+
+@pytest.mark.parametrize("serve", SERVICES)
+def test_no_label_depends_on_the_value_of_a_secret_or_on_the_user(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    for value, home in ((SECRET, "a"), (SECRET, "b"), ("geheim-9", "b")):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / home))
+        args = tuple(word.replace(SECRET, value) for word in serve.args)
+        env = {name: text.replace(SECRET, value) for name, text in serve.env.items()}
+        seen.append([plan.labels for plan in plans(replace(serve, args=args, env=env))])
+        assert not (tmp_path / home).exists()
+    assert seen[0] == seen[1] == seen[2]
+
+
+def test_a_service_without_secrets_is_not_asked_for_them() -> None:
+    running = Filled(plans(Serve()), [])
+    assert all(running.holds_secrets(plan) for plan in running.plans)
+    assert running.fetched == []
+    assert not any(running.holds_secrets(plan) for plan in plans(SERVICES[0]))
 
 
 @pytest.mark.parametrize("serve", SERVICES)
