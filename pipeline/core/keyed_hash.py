@@ -4,9 +4,11 @@ The hashes are keyed with random bytes that lie beside the store and that only t
 lost or cannot be kept, every secret counts as changed.
 """
 
+import fcntl
 import hashlib
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
@@ -49,10 +51,29 @@ def _create(file: Path) -> None:
     try:
         with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
             out.write(os.urandom(KEY_BYTES))
-        if file.exists():
-            new.replace(file)
-        else:
-            with suppress(FileExistsError):
-                file.hardlink_to(new)
+        with _alone_in(file.parent):
+            if _read(file) is None:
+                _name(new, file)
     finally:
         new.unlink(missing_ok=True)
+
+
+def _name(new: Path, file: Path) -> None:
+    """Gives the new key its name: not over one that appears meanwhile, as far as the filesystem has hard links."""
+    if not file.exists():
+        with suppress(OSError):
+            file.hardlink_to(new)
+    if _read(file) is None:  # a damaged key, or a filesystem without hard links (exFAT, SMB)
+        new.replace(file)
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Keeps other processes that make a key waiting, where the filesystem has such locks."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

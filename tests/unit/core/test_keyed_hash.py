@@ -1,8 +1,10 @@
 """Hashes of secrets tell of a change, and are of use to nobody without the user's own key."""
 
+import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
@@ -56,10 +58,31 @@ def test_without_a_place_for_the_key_every_secret_counts_as_changed(
 
 
 def test_processes_that_start_at_once_have_one_key(key: Path) -> None:
+    assert_one_key(key)
+
+
+def test_a_filesystem_without_hard_links_keeps_the_key_too(key: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    first = keyed_hash("A", "s3cr3t")
+    restart()
+    assert keyed_hash("A", "s3cr3t") == first
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    assert_one_key(key)
+
+
+def assert_one_key(key: Path) -> None:
+    """Let eight threads play processes that find no key at the same time."""
+    barrier = Barrier(8)
+
+    def start(_: int) -> bytes:
+        barrier.wait()
+        return module._key.__wrapped__(key)  # past the cache, which processes do not share
+
     with ThreadPoolExecutor(8) as pool:
-        for _ in range(20):
+        for _ in range(50):
             key.unlink(missing_ok=True)
-            restart()
-            list(pool.map(lambda _: module._create(key), range(8)))  # the race itself
-            assert len(key.read_bytes()) == KEY_BYTES
+            assert len(set(pool.map(start, range(8)))) == 1
             assert list(key.parent.iterdir()) == [key]
