@@ -19,7 +19,7 @@ def task_lock() -> Tasks:
 
 
 def task_base() -> Tasks:
-    """Have what an image stands on: a root filesystem from locked Debian packages, or another image."""
+    """Provide the base of an image: a root filesystem from locked Debian packages, or another image."""
     yield from to_doit(GRAPH, "base")
 
 
@@ -39,12 +39,12 @@ def task_smoke() -> Tasks:
 
 
 def task_registry() -> Tasks:
-    """Have the registry of pipeline.yaml answer; start it if it is ours."""
+    """Make sure that the registry of pipeline.yaml answers; start it if it is ours."""
     yield from to_doit(GRAPH, "registry")
 
 
 def task_push() -> Tasks:
-    """Push a smoked image to the registry."""
+    """Push an image that passed smoke to the registry."""
     yield from to_doit(GRAPH, "push")
 
 

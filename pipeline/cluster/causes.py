@@ -68,7 +68,7 @@ CAUSES: tuple[Cause, ...] = (
         "ray-lost",
         r"No node info found matching attributes|Could not find any running Ray instance",
         "Ray does not find its own raylet in the list of processes",
-        "under an emulator the shim of pipeline/probes/emulation must be on PYTHONPATH",
+        "an emulated node needs pipeline/probes/emulation/sitecustomize.py: nothing in the image may unset PYTHONPATH",
     ),
     Cause(
         "worker-never-joined",

@@ -40,7 +40,7 @@ class DeployError(TandemError):
 
     def __init__(self, step: Step, message: str, cause: causes.Cause | None, logs: Path) -> None:
         reason = f"\n{cause.explanation}" if cause else ""
-        hint = cause.remedy if cause else "the logs say more"
+        hint = cause.remedy if cause else "see the logs above"
         super().__init__(f"{step}: {message}{reason}\nlogs: {logs}", hint=hint)
         self.step = step
         self.cause = cause.name if cause else None

@@ -56,9 +56,9 @@ def check_node(nodes: Nodes, plan: NodePlan, nodes_on_machine: int) -> str:
     argv = ["python3", "-c", PROBE.read_text()]
     status, output = nodes.run_in_new_container(plan, [*argv, model] if model else argv)
     if status == CANNOT_START and NO_SUCH_SOURCE in output:
-        raise UnfitNodeError(f"serve.model: {model} does not exist on this node", "model-missing")
+        raise _missing_model(model)
     if status != 0:
-        raise UnfitNodeError(f"the image does not run there: {output.strip()}", "platform")
+        raise UnfitNodeError(f"the image does not run on this node: {output.strip()}", "platform")
     return judge_machine(output, nodes_on_machine, model)
 
 
@@ -71,10 +71,10 @@ def judge_machine(output: str, nodes_on_machine: int, model: str) -> str:
     try:
         machine = convert(answer, Machine)
     except ValidationError as error:
-        raise UnfitNodeError(f"its machine cannot be looked at: {output.strip()}", "platform") from error
+        raise UnfitNodeError(f"the preflight probe gave no usable answer: {output.strip()}", "platform") from error
     free_mib, needed_mib = machine.available_kib // 1024, NEEDED_MIB * nodes_on_machine
     if not machine.model_found:
-        raise UnfitNodeError(f"serve.model: {model} does not exist on this node", "model-missing")
+        raise _missing_model(model)
     if machine.broken_links:
         links = ", ".join(machine.broken_links[:SHOWN_LINKS])
         raise UnfitNodeError(
@@ -89,6 +89,10 @@ def judge_machine(output: str, nodes_on_machine: int, model: str) -> str:
         raise UnfitNodeError(f"{free_mib} MiB of memory are free, and {needed_mib} are needed", "memory")
     open_files = "unlimited" if machine.open_files is None else machine.open_files
     return f"{machine.machine}, {free_mib} MiB free, {open_files} open files"
+
+
+def _missing_model(model: str) -> UnfitNodeError:
+    return UnfitNodeError(f"serve.model: {model} does not exist on this node", "model-missing")
 
 
 def is_port_taken(port: int) -> bool:

@@ -24,6 +24,8 @@ from pipeline.core.log import Log
 from pipeline.core.waiting import wait_until
 
 RAY_TIMEOUT_S = 600.0
+FABRIC_TIMEOUT_S = 600.0
+
 RAY_IS_UP = "tandem: ray is up"
 """The line that serve_node.py writes once Ray runs on the node."""
 RAY_LOGS = "/tmp/ray/session_latest/logs"
@@ -111,7 +113,7 @@ class ClusterStart:
             self._await_ray("Ray's head", [head])
             for plan in others:
                 self._start_container(plan)
-            self._await_ray(f"{len(others)} more nodes", others)
+            self._await_ray("the other nodes", others)
             results.append(f"{len(self._plans)} nodes")
 
     def _start_container(self, plan: NodePlan) -> None:
@@ -147,7 +149,7 @@ class ClusterStart:
             def are_done() -> bool:
                 return all(future.done() for _, future in checks)
 
-            self._wait(Step.FABRIC, "a collective over all nodes", are_done, RAY_TIMEOUT_S, USUAL_RAY_S)
+            self._wait(Step.FABRIC, "a collective over all nodes", are_done, FABRIC_TIMEOUT_S, USUAL_RAY_S)
             for plan, future in checks:
                 status, output = future.result()
                 answer = find_answer(output)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from pipeline.cluster.causes import Cause
+from pipeline.core.attempt_error import AttemptError
 from pipeline.core.log import Log
-from pipeline.core.retry import AttemptError
 
 
 class Step(StrEnum):

@@ -80,10 +80,10 @@ class AdviseCommand(GraphCommand):
         """Read the images, print the verdicts, write image.yaml; returns the exit code."""
         here, words = checkout_root(), check_word_count(pos_args, self.name, most=1)
         loaded = loader.load_config(here)
-        asked = _asked(loaded, words, opt_values)
+        asked = _parse_request(loaded, words, opt_values)
         log = TerminalLog(steps_only=True)
         try:
-            model, cluster, architectures, found = _looked(asked, opt_values, here, log)
+            model, cluster, architectures, found = _read_and_judge(asked, opt_values, here, log)
         finally:
             log.close()
         best = combinations.best_combination(found)
@@ -102,7 +102,7 @@ class AdviseCommand(GraphCommand):
         return Exit.OK if best else Exit.FAILED
 
 
-def _looked(
+def _read_and_judge(
     asked: AdviceRequest, options: Options, here: Path, log: TerminalLog
 ) -> tuple[Side, Side, tuple[str, ...], tuple[Combination, ...]]:
     from pipeline.commands import advise_inputs
@@ -143,7 +143,7 @@ def _additions(asked: AdviceRequest, side: Side) -> Additions:
     )
 
 
-def _asked(loaded: Config, words: list[str], options: Options) -> AdviceRequest:
+def _parse_request(loaded: Config, words: list[str], options: Options) -> AdviceRequest:
     """Returns what the command line asks for. Raises ConfigError."""
     given = (options["model_from"], options["cluster_from"])
     architectures = tuple(options["architecture"])
@@ -156,7 +156,7 @@ def _asked(loaded: Config, words: list[str], options: Options) -> AdviceRequest:
         _check_new(loaded, options["write"])
         both = Combine(model_from=_reference(given[0]), cluster_from=_reference(given[1]))
         image = CombinedImage(combine=both, platform=_platform(options["platform"]))
-        return AdviceRequest(name=options["write"], sides=both, image=_wanting(image, architectures))
+        return AdviceRequest(name=options["write"], sides=both, image=_with_architectures(image, architectures))
     if options["platform"]:
         raise ConfigError("doit advise IMAGE takes no --platform", hint="image.yaml says it (platform)")
     if options["write"]:
@@ -164,30 +164,30 @@ def _asked(loaded: Config, words: list[str], options: Options) -> AdviceRequest:
             "doit advise: --write names the folder of a new image; one that is there has its base written anyway",
             hint="./doitw advise IMAGE | --model-from A --cluster-from B --write NAME",
         )
-    having = {
+    candidates = {
         name: image for name, image in loaded.images.items() if isinstance(image, CombinedImage) and image.combine
     }
-    if not words and len(having) != 1:
+    if not words and len(candidates) != 1:
         raise ConfigError(
-            f"doit advise: which image? {len(having)} have combine in image.yaml",
-            hint=", ".join(having) or "./doitw advise --model-from A --cluster-from B",
+            f"doit advise: which image? {len(candidates)} have combine in image.yaml",
+            hint=", ".join(candidates) or "./doitw advise --model-from A --cluster-from B",
         )
-    name = words[0] if words else next(iter(having))
+    name = words[0] if words else next(iter(candidates))
     if name not in loaded.images:
         raise ConfigError(f"no image is called {name!r}", hint=suggestion(name, loaded.images))
-    if name not in having:
+    if name not in candidates:
         raise ConfigError(
             f"dockerfiles/{name}/image.yaml does not say which images to combine",
             hint="combine: {model_from: A, cluster_from: B}",
         )
-    chosen_ = having[name]
-    assert chosen_.combine is not None
+    chosen = candidates[name]
+    assert chosen.combine is not None
     file = loaded.root / loader.IMAGES_FOLDER / name / "image.yaml"
     free = "python" not in loader.read_yaml(file, loaded.root).value
-    return AdviceRequest(name=name, sides=chosen_.combine, image=_wanting(chosen_, architectures), free=free)
+    return AdviceRequest(name=name, sides=chosen.combine, image=_with_architectures(chosen, architectures), free=free)
 
 
-def _wanting(image: CombinedImage, architectures: tuple[str, ...]) -> CombinedImage:
+def _with_architectures(image: CombinedImage, architectures: tuple[str, ...]) -> CombinedImage:
     """Returns the image with smoke.architectures of the command line, if there are any."""
     from msgspec.structs import replace as with_
 
@@ -223,8 +223,10 @@ def _check_new(loaded: Config, name: str) -> None:
 
     if not name:
         return
-    if not re.fullmatch(NAME, name) or name in loader.RESERVED_NAMES:
-        raise ConfigError(f"doit advise: --write {name}: it is not {NAME_WORDS}, or a word of Tandem's own")
+    if not re.fullmatch(NAME, name):
+        raise ConfigError(f"doit advise: --write {name}: it is not {NAME_WORDS}")
+    if name in loader.RESERVED_NAMES:
+        raise ConfigError(f"doit advise: --write {name}: it is a word of Tandem's own")
     if (loaded.root / loader.IMAGES_FOLDER / name).exists():
         raise ConfigError(f"doit advise: dockerfiles/{name} is there already", hint=f"./doitw advise {name}")
 

@@ -31,42 +31,42 @@ MAX_LOADED_ARCHITECTURES = 8  # architectures that are loaded, besides the listi
 def read_side(reference: str, platform: str, root: Path, log: Log) -> Side:
     """Resolves an image to its digest and reads it. Raises what foreign.pull raises."""
     digest = pull.resolve_digest(reference, platform, log)
-    image_facts = facts_cache.scan_image(reference, digest, platform, root, log)
-    return Side(f"{pull.repository_of(reference)}@{digest}", image_facts.facts)
+    scan = facts_cache.scan_image(reference, digest, platform, root, log)
+    return Side(f"{pull.repository_of(reference)}@{digest}", scan.facts)
 
 
-def add_running_registry(of: Side, architectures: Sequence[str], root: Path, log: Log) -> Side:
+def add_running_registry(side: Side, architectures: Sequence[str], root: Path, log: Log) -> Side:
     """Returns the side with the registry of its vLLM as it runs, in a container without network.
 
     The first architectures are loaded too. If it cannot be asked here (the platform does not run, the emulator
     crashed), the result has an `error`. Answers are cached like the facts of images.
     """
-    first = heads_first(architectures, of.facts.architectures)[:MAX_LOADED_ARCHITECTURES]
+    first = heads_first(architectures, side.facts.architectures)[:MAX_LOADED_ARCHITECTURES]
     digest_of_names = hashlib.sha256("\n".join(first).encode()).hexdigest()[:12]
     file = facts_cache.cache_file(
-        root, of.facts.digest, of.facts.platform, f"running-{digest_of_names}", ("probes/python_facts",)
+        root, side.facts.digest, side.facts.platform, f"running-{digest_of_names}", ("probes/python_facts",)
     )
     running = facts_cache.load(file, RunningRegistry)
     if running is None:
-        running = _asked(of, first, log)
+        running = _ask_registry(side, first, log)
         if not running.error:
             facts_cache.store(file, running)
-    return replace(of, running=running)
+    return replace(side, running=running)
 
 
-def try_additions(of: Side, wanted: Additions, origin: str, log: Log) -> ResolveAttempt:
+def try_additions(side: Side, wanted: Additions, origin: str, log: Log) -> ResolveAttempt:
     """Asks the resolver to add Ray, or the packages that image.yaml asks for, to a side."""
     request = resolver.WheelRequest(
         requirements=wanted.requirements,
         constraints=wanted.constraints,
-        target=additions.wheel_target(of.facts),
+        target=additions.wheel_target(side.facts),
         cutoff=wanted.cutoff or _today(),
         origin=origin,
         pins={},
     )
     try:
-        with step(log, f"resolving {', '.join(wanted.requirements)} on top of {of.reference}"):
-            wheels = additions.resolve_additions(of.facts, request, log)
+        with step(log, f"resolving {', '.join(wanted.requirements)} on top of {side.reference}"):
+            wheels = additions.resolve_additions(side.facts, request, log)
     except ConfigError as error:
         return ResolveAttempt(refused=_worded(error))
     except procs.ProgramError:
@@ -111,20 +111,20 @@ def _worded(error: TandemError) -> str:
     return f"{error}\n{error.hint}".strip()
 
 
-def _asked(of: Side, architectures: Sequence[str], log: Log) -> RunningRegistry:
+def _ask_registry(side: Side, architectures: Sequence[str], log: Log) -> RunningRegistry:
     with engine.session(error=HostError) as client:
         for name in remove_abandoned(client, SMOKE_LABEL):
             log.line(f"removed {name}, left behind by a killed run")
         machine = str(client.info()["Architecture"])
-        emulated = platforms.architecture_of(machine) != platforms.architecture_in(of.facts.platform)
-        factory = ContainerFactory(client, of.reference, of.facts.platform, emulated=emulated)
-        with step(log, f"asking the registry of vLLM {of.version}" + (" (emulated)" if emulated else "")):
-            return _in_container(factory, of, architectures, log)
+        emulated = platforms.architecture_of(machine) != platforms.architecture_in(side.facts.platform)
+        factory = ContainerFactory(client, side.reference, side.facts.platform, emulated=emulated)
+        with step(log, f"asking the registry of vLLM {side.version}" + (" (emulated)" if emulated else "")):
+            return _in_container(factory, side, architectures, log)
 
 
-def _in_container(factory: ContainerFactory, of: Side, architectures: Sequence[str], log: Log) -> RunningRegistry:
-    python = of.facts.python
-    path = os.path.dirname(python.path) + ":" + (of.facts.env.get("PATH") or "/usr/local/bin:/usr/bin:/bin")  # noqa: PTH120  # the image's
+def _in_container(factory: ContainerFactory, side: Side, architectures: Sequence[str], log: Log) -> RunningRegistry:
+    python = side.facts.python
+    path = os.path.dirname(python.path) + ":" + (side.facts.env.get("PATH") or "/usr/local/bin:/usr/bin:/bin")  # noqa: PTH120  # the image's
     try:
         with factory.start("advise", env={"PATH": path}) as container:
             starts = container.run(["python3", "-c", ""], timeout_s=TIMEOUT_S[factory.emulated])

@@ -29,9 +29,9 @@ def exit_code_of(act: Callable[[], int]) -> int:
 
 @contextmanager
 def _streams_without_secrets() -> Iterator[None]:
-    """Makes stdout and stderr bear every text, and take the secrets out of it."""
+    """Makes stdout and stderr accept any text, and take the secrets out of it."""
     before = sys.stdout, sys.stderr
-    # Closed ones: what is said then is for nobody.
+    # Output to closed streams is dropped.
     streams = [stream or io.TextIOWrapper(io.BytesIO()) for stream in before]
     for stream in streams:
         # A file name need not be text, and a terminal need not know every character.

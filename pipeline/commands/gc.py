@@ -59,7 +59,7 @@ class GcCommand(GraphCommand):
         if options["keep"] < 1:
             raise ConfigError(f"--keep {options['keep']}: the latest result always stays", hint="keep 1 or more")
         if options["yes"] and options["dry"]:
-            raise ConfigError("--yes and --dry-run: which?", hint="leave one of them out")
+            raise ConfigError("--yes and --dry-run cannot be combined", hint="leave one of them out")
         garbage = _find(graph, options["keep"], _busy(graph))
         if not options["json"]:
             print("\n".join(_text(garbage)))
@@ -68,7 +68,7 @@ class GcCommand(GraphCommand):
         if options["json"]:
             print_json(_json(options["keep"], garbage, removed))
         elif agreed:
-            print(f"removed {len(removed)} things, {format_size(sum(item.bytes for item in removed))}")
+            print(f"removed {counted(len(removed), 'item')}, {format_size(sum(item.bytes for item in removed))}")
         elif garbage.items and not options["dry"]:
             print("nothing was removed; --yes removes it")
         for note in garbage.notes:
@@ -131,7 +131,7 @@ def _text(garbage: Garbage) -> list[str]:
     return [
         "to remove:",
         *format_table(rows),
-        f"in all {counted(len(garbage.items), 'thing')}, {format_size(garbage.bytes)}",
+        f"{counted(len(garbage.items), 'item')} in total, {format_size(garbage.bytes)}",
     ]
 
 

@@ -35,7 +35,7 @@ class ShowGraphCommand(GraphCommand):
         if options["html"]:
             from pipeline.commands.graph_html import render_page
 
-            file = _where(options["html"])
+            file = _output_file(options["html"])
             write_whole(file, render_page(statuses, title=graph.root.resolve().name), sync=False)
         if options["json"]:
             print_json({"schema": SCHEMA, "tasks": [_json(status) for status in statuses.values()]})
@@ -55,7 +55,7 @@ def _draws_boxes() -> bool:
     return True
 
 
-def _where(named: str) -> Path:
+def _output_file(named: str) -> Path:
     """Returns a file below the folder in which the command was given, which is not always dodo.py's.
 
     Raises ConfigError if its folder does not exist, or it is not a file.

@@ -25,17 +25,17 @@ class LabCommand(GraphCommand):
     doc_purpose = "machines to try things on: containers with an ssh server and a Docker engine each"
     doc_usage = "up [--store STORE] [--machines N] | down | ps [--json]"
     doc_description = (
-        "up makes them and waits until their engines answer over ssh; one that stands as asked for is left alone. "
+        "up makes them and waits until their engines answer over ssh; a lab that already matches is left alone. "
         "down removes all of it but the image. Exit status of ps is 1 if one does not answer, or there is none."
     )
     cmd_options: ClassVar[tuple[dict[str, Any], ...]] = (
         {
             "name": "store", "long": "store", "type": str, "default": "", "metavar": "STORE",
-            "help": "image store of their engines: containerd (if not given, and none stands) or overlay2",
+            "help": "image store of their engines: containerd (if not given, and no lab is up) or overlay2",
         },
         {
             "name": "machines", "long": "machines", "type": str, "default": "", "metavar": "N",
-            "help": "how many (2 if not given, and none stand)",
+            "help": "how many (2 if not given, and no lab is up)",
         },
         JSON,
     )  # fmt: skip
@@ -46,8 +46,8 @@ class LabCommand(GraphCommand):
         what = words[0] if words else ""
         if what not in OPTIONS:
             raise ConfigError(
-                f"doit lab {what}: what shall it do?" if what else "doit lab: what shall it do?",
-                hint=(suggestion(what, OPTIONS) if what else "") or "up, down or ps",
+                " ".join(["doit lab", *words]) + ": name an action: up, down or ps",
+                hint=(suggestion(what, OPTIONS) if what else "") or "./doitw help lab",
             )
         for option in ("store", "machines", "json"):
             if opt_values[option] and option not in OPTIONS[what]:
@@ -68,7 +68,7 @@ def _up(options: Options) -> int:
     finally:
         log.close()
     looks = lab.machine_statuses(root)
-    print("\n".join([*_table(looks), "", *_hints(), "", "what is not as on real machines:"]))
+    print("\n".join([*_table(looks), "", *_hints(), "", "differences from real machines:"]))
     print("\n".join(f"  {substitution}" for substitution in lab.SUBSTITUTIONS))
     return Exit.OK
 

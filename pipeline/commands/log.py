@@ -43,15 +43,15 @@ class LogCommand(GraphCommand):
     def answer(self, graph: Graph, options: Options, words: list[str]) -> int:
         """Print the newest log of each task, or list its logs."""
         if not words:
-            raise ConfigError("doit log: whose log?", hint="./doitw log TASK")
+            raise ConfigError("doit log: name a task", hint="./doitw log TASK")
         if options["follow"] and options["json"]:
-            raise ConfigError("doit log: --json has an end, -f has none", hint="leave one of them out")
+            raise ConfigError("doit log: --json and -f cannot be combined", hint="leave one of them out")
         names = select_tasks(graph, words)
         if options["follow"] and len(names) > 1:
             raise ConfigError(f"doit log -f follows one task, and there are {len(names)}: {', '.join(names)}")
         logs = {name: _logs(graph, name) for name in names}
         if options["json"]:
-            print_json({"schema": SCHEMA, "logs": _jsons(logs, whole=not options["list"])})
+            print_json({"schema": SCHEMA, "logs": _logs_json(logs, whole=not options["list"])})
         elif options["list"]:
             print(
                 "\n".join(format_table([("TASK", "AGE", "SIZE", "LOG"), *(_row(n, f) for n in names for f in logs[n])]))
@@ -64,7 +64,7 @@ class LogCommand(GraphCommand):
         for name, files in logs.items():
             if len(logs) > 1:
                 print(f"== {name}: {files[0]}")
-            for chunk in _grow(graph, name, files[0]) if follow else _read(files[0]):
+            for chunk in _follow(graph, name, files[0]) if follow else _read(files[0]):
                 _write(chunk)
 
 
@@ -86,14 +86,14 @@ def _read(log: Path) -> Iterator[bytes]:
             yield chunk
 
 
-def _grow(graph: Graph, task: str, log: Path) -> Iterator[bytes]:
+def _follow(graph: Graph, task: str, log: Path) -> Iterator[bytes]:
     """Yields whole lines of a log as they come, until no process runs the task."""
-    calm, rest = 0, b""
+    quiet_looks, rest = 0, b""
     with log.open("rb") as file:
-        while calm < QUIET_LOOKS:
+        while quiet_looks < QUIET_LOOKS:
             running = find_holder(graph, task)
             chunk = file.read()
-            calm = 0 if chunk or running else calm + 1
+            quiet_looks = 0 if chunk or running else quiet_looks + 1
             whole, newline, rest = (rest + chunk).rpartition(b"\n")
             if newline:
                 yield whole + newline
@@ -128,6 +128,6 @@ def _json(task: str, log: Path, *, whole: bool) -> Json:
     return fields
 
 
-def _jsons(logs: dict[str, list[Path]], *, whole: bool) -> Json:
+def _logs_json(logs: dict[str, list[Path]], *, whole: bool) -> Json:
     """Returns every log of each task, or the newest one of each with its lines."""
     return [_json(task, log, whole=whole) for task, files in logs.items() for log in (files[:1] if whole else files)]

@@ -14,6 +14,7 @@ from pipeline.commands.clusters import (
     select_cluster,
 )
 from pipeline.commands.survey import SCHEMA
+from pipeline.commands.text import counted
 from pipeline.core import http_client
 from pipeline.core.errors import Exit
 from pipeline.core.tables import format_table
@@ -45,7 +46,8 @@ class PsCommand(GraphCommand):
         else:
             print(_table(selection.name, rows))
         for name, count in ({} if words else count_unknown_clusters(selection)).items():
-            note = f"note: pipeline.yaml has no cluster {name}, of which {count} containers are here; unless another "
+            there = f"{counted(count, 'container')} {'is' if count == 1 else 'are'}"
+            note = f"note: pipeline.yaml has no cluster {name}, of which {there} here; unless another "
             print(f"{note}checkout needs them: ./doitw down {name}", file=sys.stderr)
         # Other containers of its name, as of a killed reference, are not nodes.
         return (

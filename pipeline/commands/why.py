@@ -75,12 +75,12 @@ def _text(name: str, status: TaskStatus, where: str) -> Iterator[str]:
     yield f"{name}{where} {VERDICTS[decision.state]}" + (":" if decision.reasons else "")
     if status.running:
         yield f"  it is running now, in process {status.running.pid}"
-    yield from (f"  {line}" for line in format_table([_row(reason) for reason in _told(decision.reasons)]))
+    yield from (f"  {line}" for line in format_table([_row(reason) for reason in _shown_reasons(decision.reasons)]))
     if decision.state is State.SKIP:
         yield from _compared(status)
 
 
-def _told(reasons: tuple[Reason, ...]) -> list[Reason]:
+def _shown_reasons(reasons: tuple[Reason, ...]) -> list[Reason]:
     """The reasons; those that only say that nothing is known yet add nothing to there being no result."""
     if any(reason.input == "record" and reason.old is None for reason in reasons):
         return [reason for reason in reasons if reason.input == "record"]

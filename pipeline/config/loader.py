@@ -101,7 +101,7 @@ def load_config(root: Path, cache: FileCache | None = None) -> Config:
 def read_yaml(file: Path, root: Path, cache: FileCache | None = None) -> YamlFile:
     """Reads one YAML file below `root`; it is parsed only if the cache does not know it.
 
-    Raises ConfigError, also for a key that stands twice.
+    Raises ConfigError, also for a key that appears twice.
     """
     name = file.relative_to(root).as_posix()
     try:

@@ -90,7 +90,7 @@ class Smoke(Strict, frozen=True, kw_only=True):
     launcher: Annotated[bool, Meta(description="check the launcher contract")] = True
     without: Annotated[
         tuple[Annotated[str, Meta(pattern="^(earlyoom|git|curl|patch|uv|rdma)$")], ...],
-        Meta(description="what launchers may ask for and this image does without; a foreign one often lacks some"),
+        Meta(description="what launchers may ask for and this image does without; base images often lack some"),
     ] = ()
 
 
@@ -180,7 +180,7 @@ class Serve(Strict, frozen=True, kw_only=True):
     port: Port = 8000
     args: Annotated[tuple[Word, ...], Meta(description="further arguments of vllm serve")] = ()
     env: dict[Variable, Word] = field(default_factory=dict)
-    within: Annotated[int, Meta(ge=1, description="seconds until /health must answer")] = 1800
+    within: Annotated[int, Meta(ge=1, description="the engine's start timeout in seconds")] = 1800
 
 
 class Cluster(Strict, frozen=True, kw_only=True):

@@ -36,7 +36,7 @@ _Loader.add_implicit_resolver(_BOOL, re.compile("^(?:true|True|TRUE|false|False|
 def parse(file: Path, name: str) -> tuple[Any, Mapping[Key, int]]:
     """Returns a file's value and the line of each key; messages call the file `name`.
 
-    Raises OSError; ConfigError if it is not a regular file of valid YAML, or if a key stands twice.
+    Raises OSError; ConfigError if it is not a regular file of valid YAML, or if a key appears twice.
     """
     lines: dict[Key, int] = {}
     text = ""
@@ -97,7 +97,7 @@ def _index_lines(node: yaml.Node, key: Key, lines: dict[Key, int], file: str) ->
             lines[inner] = name.start_mark.line + 1
             if inner[-1] in names:
                 hint = "keep one of the two: YAML would ignore the first"
-                raise ConfigError(f"{file}:{lines[inner]}: the key {inner[-1]!r} stands twice", hint=hint)
+                raise ConfigError(f"{file}:{lines[inner]}: the key {inner[-1]!r} appears twice", hint=hint)
             names.add(inner[-1])
             _index_lines(value, inner, lines, file)
     elif isinstance(node, yaml.SequenceNode):

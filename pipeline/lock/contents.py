@@ -21,7 +21,7 @@ class CommonLock:
     name: str
     """The image's name."""
     request: dict[str, Any]
-    """What image.yaml asked for when the lock was made, as request.request() returns it."""
+    """What image.yaml asked for when the lock was made, as request_of() returns it."""
     cutoff: str
     """The day as of which the index was asked, as in 2026-01-31."""
     epoch: int

@@ -92,7 +92,7 @@ def names_to_upgrade(mode: str) -> frozenset[str] | None:
     if mode in {"", "frozen"}:
         return None
     if word != "upgrade":
-        raise ConfigError(f"TANDEM_LOCK={mode}: not one of frozen, upgrade, upgrade:NAME,…")
+        raise ConfigError(f"TANDEM_LOCK={mode}: not one of frozen, upgrade, upgrade:NAME[,NAME]")
     return frozenset(filter(None, re.split(r"[,\s]+", names)))
 
 

@@ -66,7 +66,7 @@ def _decoded(name: str, head: Mapping[str, Any], text: Mapping[str, str]) -> Loc
 
 
 def read_lock_of(kind: type[Kind], name: str, root: Path) -> Kind:
-    """Returns the lock of an image whose kind is known. Raises ConfigError as read() does, and for the other kind."""
+    """Returns the lock of an image of this kind. Raises ConfigError as read_lock() does, and for the other kind."""
     locked = read_lock(name, root)
     if not isinstance(locked, kind):
         raise ConfigError(

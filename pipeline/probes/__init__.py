@@ -1,1 +1,1 @@
-"""What runs inside images: the standard library, and what is there."""
+"""What runs inside images and on nodes: the standard library, and what is there."""

@@ -1,4 +1,4 @@
-"""Stage push: a smoked image in, registry/name@sha256:… out. Only what the registry lacks is sent."""
+"""Stage push: an image that passed smoke in, registry/name@sha256:… out. Only what the registry lacks is sent."""
 
 from msgspec import Struct
 

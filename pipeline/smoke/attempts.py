@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
+from pipeline.core.attempt_error import AttemptError
 from pipeline.core.log import Log
-from pipeline.core.retry import AttemptError
 from pipeline.smoke.probe import ProbeAnswer
 from pipeline.smoke.verdict import Verdict, crash_verdict, verdict_of
 

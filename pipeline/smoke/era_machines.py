@@ -13,10 +13,10 @@ from uuid import uuid4
 
 from pipeline.config.launcher_contract import CONTAINER_NAME
 from pipeline.core import procs
+from pipeline.core.attempt_error import AttemptError
 from pipeline.core.errors import Cancelled, HostError, TandemError
 from pipeline.core.log import ForwardingLog, Log, NullLog
 from pipeline.core.procs import ProgramError
-from pipeline.core.retry import AttemptError
 from pipeline.core.waiting import wait_until
 from pipeline.host.engine import LABEL
 from pipeline.smoke.containers import CommandResult

@@ -9,9 +9,9 @@ from typing import Any
 from uuid import uuid4
 
 from pipeline.config.launcher_contract import PORTS
+from pipeline.core.attempt_error import AttemptError
 from pipeline.core.errors import HostError, TandemError
 from pipeline.core.log import Log
-from pipeline.core.retry import AttemptError
 from pipeline.smoke.containers import PROBE_FOLDER, PROBES
 from pipeline.smoke.era_commands import NOFILE, LaunchParameters
 from pipeline.smoke.era_machines import ERA_LABEL, ClusterMachine, DockerHost

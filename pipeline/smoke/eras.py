@@ -1,4 +1,4 @@
-"""Checks `era A` to `era D`: what launch-cluster.sh did at its four ages, done to an image on two machines.
+"""Checks `era A` to `era D`: what launch-cluster.sh did in its four eras, applied to an image on two machines.
 
 Each era runs the command lines of era_commands with docker's own program, until `ray status` shows both machines, and
 then what that era does with a running cluster. No launcher starts Ray with a token, so that a cluster is open unless
@@ -13,8 +13,8 @@ from pathlib import Path
 
 from pipeline.config.launcher_contract import CONTAINER_NAME, POINTS
 from pipeline.config.models import Image
+from pipeline.core.attempt_error import AttemptError
 from pipeline.core.log import Log, step
-from pipeline.core.retry import AttemptError
 from pipeline.core.waiting import wait_until
 from pipeline.smoke import era_commands
 from pipeline.smoke.attempts import judge_attempts, try_repeatedly
@@ -65,7 +65,7 @@ def check_eras(
     """
     with prepare_machines(machines, env, image.workdir, arguments, substitutions, log) as setup:
         for substitution in setup.substitutions:
-            log.step(f"in another's place: {substitution}")
+            log.step(f"substituted: {substitution}")
         eras = [check_era(name, setup, log) for name in ERAS]
     subject = {
         "image": image_name,

@@ -13,8 +13,8 @@ from contextlib import ExitStack
 from functools import partial
 
 from pipeline.config.launcher_contract import ADDRESS_VARIABLES, MASTER_PORT, RAY_CPUS, RAY_OBJECT_STORE_BYTES
+from pipeline.core.attempt_error import AttemptError
 from pipeline.core.log import Log
-from pipeline.core.retry import AttemptError
 from pipeline.core.waiting import wait_until
 from pipeline.smoke.attempts import judge_attempts, try_repeatedly
 from pipeline.smoke.check import Check, Expectations

@@ -48,7 +48,7 @@ def conclude(task: str, subject: Mapping[str, Any], verdicts: Sequence[Verdict],
 def _message(task: str, bad: Sequence[Verdict], count: int) -> str:
     names = ", ".join(verdict.check for verdict in bad)
     lines = [f"  {verdict.check} ({verdict.outcome.value}): {detail}" for verdict in bad for detail in verdict.details]
-    return f"{task}: {names} of {count} checks did not pass\n" + "\n".join(lines)
+    return f"{task}: {len(bad)} of {count} checks did not pass: {names}\n" + "\n".join(lines)
 
 
 def render_table(verdicts: Sequence[Verdict]) -> list[str]:

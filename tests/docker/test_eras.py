@@ -117,7 +117,7 @@ def checked(ready: Ready, machines: list[ClusterMachine], substitutions: Sequenc
     print("\n".join(log.lines))
     bad = [name for name, check in report["checks"].items() if check["outcome"] != "ok"]
     assert message.partition("\n")[0] == (
-        f"smoke:era-ray:launcher: {', '.join(bad)} of 5 checks did not pass" if bad else ""
+        f"smoke:era-ray:launcher: {len(bad)} of 5 checks did not pass: {', '.join(bad)}" if bad else ""
     )
     assert ready.left() == []
     return report, log.lines

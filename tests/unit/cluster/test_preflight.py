@@ -33,7 +33,7 @@ def test_other_lines_of_output_and_error_do_not_matter() -> None:
 
 @pytest.mark.parametrize("text", ["", "aarch64\n", "TANDEM {}", "TANDEM [", 'TANDEM {"machine": "aarch64"}'])
 def test_output_that_tells_nothing_is_a_refusal_and_shown(text: str) -> None:
-    with pytest.raises(UnfitNodeError, match="its machine cannot be looked at") as error:
+    with pytest.raises(UnfitNodeError, match="the preflight probe gave no usable answer") as error:
         judge_machine(text, 1, MODEL)
     assert text.strip() in str(error.value)
 

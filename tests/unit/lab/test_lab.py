@@ -293,8 +293,8 @@ def test_ps_shows_a_row_a_machine() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "what shall it do?"),
-        (["upp"], "doit lab upp: what shall it do?"),
+        ([], "doit lab: name an action: up, down or ps"),
+        (["upp"], "doit lab upp: name an action: up, down or ps"),
         (["up", "now"], "takes no 'now' after 'up'"),
         (["up", "--json"], "doit lab up has no option --json"),
         (["down", "--store", "overlay2"], "doit lab down has no option --store"),

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
+from pipeline.core.attempt_error import AttemptError
 from pipeline.core.log import NullLog
-from pipeline.core.retry import AttemptError
 from pipeline.smoke.attempts import judge_attempts, try_repeatedly
 from pipeline.smoke.verdict import CheckOutcome
 

@@ -8,10 +8,10 @@ from docker.errors import APIError
 from requests.exceptions import ConnectionError as Unreachable
 
 from pipeline.core import procs
+from pipeline.core.attempt_error import AttemptError
 from pipeline.core.errors import Cancelled
 from pipeline.core.log import NullLog
 from pipeline.core.procs import ProgramError
-from pipeline.core.retry import AttemptError
 from pipeline.smoke import entrypoint, launcher, ray
 from pipeline.smoke.containers import CommandResult, ContainerError, ContainerFactory, EngineError, ProbeContainer
 from pipeline.smoke.era_machines import ClusterMachine, DockerHost

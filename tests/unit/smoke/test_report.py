@@ -28,7 +28,7 @@ def test_an_image_that_passes_every_check_is_proven_by_its_report() -> None:
 def test_every_fault_is_in_the_message_and_every_verdict_in_the_report() -> None:
     error = failure(GOOD, BAD, CRASHED)
     assert str(error).splitlines() == [
-        "smoke:x: launcher, ray of 3 checks did not pass",
+        "smoke:x: 2 of 3 checks did not pass: launcher, ray",
         "  launcher (failed): no bash",
         "  launcher (failed): no git",
         f"  ray (emulator): {CRASHED.details[0]}",
