@@ -87,7 +87,7 @@ def test_gc_says_counts_and_bytes_and_removes_only_when_told(project: Looking) -
     assert project.snapshot() == before
     answer = project.json("gc", "--dry-run")
     assert answer["bytes"] == sum(item["bytes"] for item in answer["items"])
-    assert project.words("gc", "--yes").splitlines()[-1].startswith("removed 6 things, ")
+    assert project.words("gc", "--yes").splitlines()[-1].startswith("removed 6 items, ")
     assert len(project.records("other:x")) == 3
     assert project.words("gc") == "nothing to remove\n"
 
