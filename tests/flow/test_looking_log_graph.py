@@ -75,6 +75,8 @@ def test_log_follows_a_running_task_to_its_end(project: Looking) -> None:
 def test_log_of_a_task_that_never_ran_and_of_no_task(project: Looking) -> None:
     assert project.refusal("log", "first", code=1).startswith("first:x has no log: it has not run here\n")
     assert project.refusal("log", code=3) == "doit log: name a task\nhint: ./doitw log TASK\n"
+    both = project.refusal("log", "one", "-f", "--json", code=3)
+    assert both == "doit log: --json and -f cannot be combined\nhint: leave one of them out\n"
 
 
 def test_graph_is_a_tree_from_the_ends_with_states(project: Looking) -> None:
