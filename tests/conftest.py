@@ -34,6 +34,15 @@ def secrets_of_its_own() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
+def cache_of_its_own(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A unit test neither reads nor writes the cache of whoever runs it, where the key of hashes lies too."""
+    if "unit" in request.path.relative_to(ROOT / "tests").parts:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+@pytest.fixture(autouse=True)
 def no_process_in_unit_tests(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if "unit" not in request.path.relative_to(ROOT / "tests").parts:
         return
