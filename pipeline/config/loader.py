@@ -134,7 +134,7 @@ def _as_json(file: Path, name: str) -> str:
 
 def _is_private(name: str, value: Any) -> bool:
     """Returns whether a file's value must not be copied into the cache, which everybody may read."""
-    return name == LOCAL_FILE or any(True for _ in sensitive.value_secrets(value))
+    return name == LOCAL_FILE or any(True for _ in sensitive.value_secrets(value, plain=True))
 
 
 def _unreadable_error(name: str, file: Path, error: OSError) -> ConfigError:

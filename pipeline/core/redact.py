@@ -17,10 +17,24 @@ MASK = "***"
 SHORTEST = 4
 """A shorter value stands in too many texts by chance."""
 COMMON = re.compile(
-    "true|false|none|null|auto|default|enabled|disabled|always|never|optional|required|token|basic|bearer",
+    "true|false|none|null|auto|default|enabled|disabled|always|never|optional|required|token|basic|bearer"
+    "|linux|arm64|amd64|aarch64|x86_64",
     re.IGNORECASE,
 )
 """Values that tell nobody anything, whatever the name of their variable says."""
+ALWAYS_HIDDEN = 8
+"""A shorter value of letters and digits only is hidden as a word, and not as a part of another one."""
+SHORTEST_LINE = 16
+"""A shorter line of a secret of several lines may be its structure."""
+DIGEST = "sha256:[0-9a-f]{12,64}(?![0-9a-f])"
+BEFORE_WORD = (
+    r"(?:(?<![A-Za-z0-9_])|(?<=\\[bfnrt])|(?<=%[0-9A-Fa-f][0-9A-Fa-f])"
+    # A terminal's colours, as in ESC[0;31m.
+    r"|(?<=\[[0-9]m)|(?<=\[[0-9][0-9]m)|(?<=;[0-9]m)|(?<=;[0-9][0-9]m))"
+)
+AFTER_WORD = "(?![A-Za-z0-9_])"
+OUTSIDE_NAME = "(?<![/.-]){}(?![/-]|[.][A-Za-z0-9_])"
+"""Beside these, a word of small letters is a part of a path or of a name of ours."""
 
 
 class Redactor:
@@ -46,34 +60,42 @@ class Redactor:
         if patterns is None:
             return text
         # Again: a *** may make a secret of what stands beside it. Each round makes the text shorter.
-        while patterns[0].search(text):
-            text = patterns[0].sub(MASK, text)
+        while (cleaned := patterns[0].sub(lambda match: match["digest"] or MASK, text)) != text:
+            text = cleaned
         return text
 
     def clean_bytes(self, raw: bytes) -> bytes:
         """Does what clean() does, with a file whose encoding need not be known."""
         raw = sensitive.hide_urls(raw.decode("latin-1"), MASK).encode("latin-1")
         patterns = self._patterns()
-        while patterns is not None and patterns[1].search(raw):
-            raw = patterns[1].sub(MASK.encode(), raw)
+        if patterns is None:
+            return raw
+        while (cleaned := patterns[1].sub(lambda match: match["digest"] or MASK.encode(), raw)) != raw:
+            raw = cleaned
         return raw
 
     def _patterns(self) -> tuple[re.Pattern[str], re.Pattern[bytes]] | None:
         with self._lock:
             if self._pattern is None and self._forms:
                 forms = sorted(self._forms, key=lambda form: (-len(form), form))
-                self._pattern = (
-                    re.compile("|".join(map(re.escape, forms))),
-                    re.compile(b"|".join(re.escape(form.encode(errors="surrogateescape")) for form in forms)),
-                )
+                text = "|".join([f"(?P<digest>{DIGEST})", *map(_form_pattern, forms)])
+                self._pattern = re.compile(text), re.compile(text.encode(errors="surrogateescape"))
             return self._pattern
 
 
+def _form_pattern(form: str) -> str:
+    """Returns the pattern of what is hidden for one form of a secret."""
+    if len(form) >= ALWAYS_HIDDEN or not (form.isascii() and form.isalnum()):
+        return re.escape(form)
+    word = BEFORE_WORD + form + AFTER_WORD
+    return OUTSIDE_NAME.format(word) if form.isalpha() and form.islower() else word
+
+
 def _forms(secret: str) -> Iterator[str]:
-    """Yields the ways in which a secret is spelled: plain, in JSON, in URLs, in shells, in Python; line by line too."""
+    """Yields the ways in which a secret is spelled: plain, in JSON, in URLs, in shells, in Python; long lines too."""
     from urllib.parse import quote, quote_plus, unquote
 
-    for value in {secret, secret.strip(), *map(str.strip, secret.splitlines())}:
+    for value in {secret, secret.strip(), *filter(_is_secret_line, map(str.strip, secret.splitlines()))}:
         if not _hideable(value):
             continue
         forms = {value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], repr(value)[1:-1]}
@@ -81,6 +103,10 @@ def _forms(secret: str) -> Iterator[str]:
         forms |= {quote(encodable), quote(encodable, safe=""), quote_plus(encodable), unquote(value)}
         forms |= {value.replace("'", "'\"'\"'"), value.replace("'", "''"), value.replace("'", "\\'")}
         yield from filter(_hideable, forms)
+
+
+def _is_secret_line(line: str) -> bool:
+    return len(line) >= SHORTEST_LINE and not re.search(r"[:\s]", line)
 
 
 def _hideable(value: str) -> bool:
@@ -163,8 +189,8 @@ class CleanStream:
 
 def _read_environment() -> None:
     if not _environment_read.is_set():
-        _environment_read.set()
         register_environment(os.environ)
+        _environment_read.set()  # not before: another thread would write what is not registered yet
 
 
 def _is_path(value: str) -> bool:

@@ -3,8 +3,11 @@
 import base64
 import io
 import json
+import re
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
+from threading import Thread
 from urllib.parse import quote
 
 import pytest
@@ -13,14 +16,16 @@ from hypothesis import strategies as st
 
 from pipeline.core import redact
 from pipeline.core.errors import TandemError
-from pipeline.core.redact import COMMON, SHORTEST, Redactor
+from pipeline.core.redact import ALWAYS_HIDDEN, COMMON, SHORTEST, Redactor
 
 SECRETS = st.text(min_size=SHORTEST).filter(
     lambda s: len(s.strip()) >= SHORTEST and not COMMON.fullmatch(s.strip()) and s.strip("* \n\t\r") != ""
 )
+WORDS = re.compile(f"[A-Za-z0-9]{{1,{ALWAYS_HIDDEN - 1}}}")
+"""Secrets of this form are hidden only where they stand by themselves."""
 
 
-@given(secret=SECRETS, before=st.text(), after=st.text())
+@given(secret=SECRETS.filter(lambda s: not WORDS.fullmatch(s.strip())), before=st.text(), after=st.text())
 def test_a_secret_of_four_characters_never_survives(secret: str, before: str, after: str) -> None:
     redactor = Redactor()
     redactor.register([secret])
@@ -58,9 +63,92 @@ def test_what_is_short_or_common_is_no_secret(value: str) -> None:
 
 def test_a_secret_of_several_lines_is_hidden_line_by_line() -> None:
     redactor = Redactor()
-    redactor.register(["-----BEGIN-----\nMIIEvQ\nIBADAN\n-----END-----\n"])
-    assert redactor.clean("line MIIEvQ") == "line ***"
-    assert redactor.clean("IBADAN|") == "***|"
+    redactor.register(
+        ["-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhk\nIBADANBgkqhkMIIEvQ\n-----END PRIVATE KEY-----\n"]
+    )
+    assert redactor.clean("line MIIEvQIBADANBgkqhk") == "line ***"
+    assert redactor.clean("IBADANBgkqhkMIIEvQ|") == "***|"
+    assert redactor.clean("-----BEGIN PRIVATE KEY-----") == "-----BEGIN PRIVATE KEY-----"
+
+
+KUBECONFIG = """
+apiVersion: v1
+current-context: production
+clusters:
+- cluster: {certificate-authority-data: TFMwdExTMUNSVWRKVGc}
+users:
+- name: administrator
+  user:
+    token: geheim-token-1
+"""
+ACCOUNT = {"type": "service_account", "private_key": "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhk\n", "x": 1}
+
+
+@pytest.mark.parametrize(
+    ("value", "secret"),
+    [
+        (KUBECONFIG, "geheim-token-1"),
+        (json.dumps(ACCOUNT, indent=2), "MIIEvQIBADANBgkqhk"),
+        (json.dumps(ACCOUNT), "MIIEvQIBADANBgkqhk"),
+    ],
+)
+def test_of_a_mapping_only_its_secrets_are_hidden(value: str, secret: str) -> None:
+    redact.register_in({"CLUSTER_CREDENTIALS": value})
+    structure = 'apiVersion: v1\n"type": "service_account",\ncurrent-context: production\n- name: administrator\n{\n}'
+    assert redact.clean(f"{structure} {secret}") == f"{structure} ***"
+
+
+HEX = "1234" + "0abcdef12" * 6 + "abcdef"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("PIN_KEY", "1234"), ("X_TOKEN", "arm64"), ("SESSION_COOKIE", "local"), ("LAB_PASSWORD", "root")],
+)
+def test_what_we_write_ourselves_stays_although_a_secret_is_short(name: str, value: str) -> None:
+    redact.register_in({name: value})
+    texts = [f"sha256:{HEX}", "linux/arm64", "/root/.cache/vllm", "tandem-local-head", "pipeline.local.yaml", "rooted"]
+    for text in texts:
+        assert redact.clean(text) == text
+        assert redact.clean_bytes(text.encode()) == text.encode()
+    if name != "LAB_PASSWORD":
+        assert redact.clean("deploy:local 1234 s") == "deploy:local 1234 s"
+
+
+@pytest.mark.parametrize("secret", ["1234567890abcdef", "1234abcd", "aB12"])
+def test_a_digest_stays_whole(secret: str) -> None:
+    redact.register(secret)
+    digest = f"sha256:{(secret.lower() + HEX)[:64]}"
+    assert redact.clean(f"{digest} {secret}") == f"{digest} ***"
+
+
+@pytest.mark.parametrize("secret", ["s3cr3t", "1234", "Ab12", "hunter"])
+@pytest.mark.parametrize(
+    "around", ["x {} y", "key={}", '"{}"', "{}.", "p:{}\n", "\x1b[31m{}\x1b[0m", "\x1b[0;1m{},", "\\n{}"]
+)
+def test_a_short_secret_is_hidden_where_it_stands_by_itself(secret: str, around: str) -> None:
+    redact.register_in({"DB_PASSWORD": secret})
+    assert redact.clean(around.format(secret)) == around.format("***")
+    assert redact.clean_bytes(around.format(secret).encode()) == around.format("***").encode()
+    assert redact.clean(f"x{secret}y") == f"x{secret}y"
+
+
+def test_nobody_cleans_before_the_environment_s_secrets_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_DB_PASSWD", "canary-7")
+    redact.forget()
+    meanwhile = []
+    register = redact.register_environment
+
+    def slowly(env: Mapping[str, str]) -> None:
+        monkeypatch.setattr(redact, "register_environment", register)
+        thread = Thread(target=lambda: meanwhile.append(redact.clean("canary-7")))
+        thread.start()
+        thread.join()
+        register(env)
+
+    monkeypatch.setattr(redact, "register_environment", slowly)
+    assert redact.clean("canary-7") == "***"
+    assert meanwhile == ["***"]
 
 
 def test_a_file_of_another_encoding_is_cleaned_too() -> None:
