@@ -5,6 +5,7 @@ secrets reach a node in a file that only root can read: serve_node.py puts them 
 its command line in place of the marks that stand for them here.
 """
 
+import itertools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -45,13 +46,17 @@ def part_secrets(serve: Serve) -> tuple[Serve, ServiceSecrets]:
     env = {name: value for name, value in serve.env.items() if _is_secret(name, value)}
     words: dict[str, str] = {}
 
+    tags = (f"@secret{number or ''}-" for number in itertools.count())
+    tag = next(tag for tag in tags if not any(tag in word for word in serve.args))
+
     def mark(_option: str, value: str) -> str:
-        words[f"@secret-{len(words)}@"] = value
-        return f"@secret-{len(words) - 1}@"
+        name = f"{tag}{len(words)}@"
+        words[name] = value
+        return name
 
     args = tuple(sensitive.map_secret_options(serve.args, mark))
     redact.register_in(env)
-    redact.register(*words.values())
+    redact.register_in(list(serve.args))
     public = {name: value for name, value in serve.env.items() if name not in env}
     return replace(serve, env=public, args=args), ServiceSecrets(env=env, words=words)
 

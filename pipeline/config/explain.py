@@ -9,6 +9,7 @@ has nothing to do takes less than 300 ms in all.
 import datetime as dt
 import re
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 from msgspec import inspect as shapes
@@ -27,6 +28,9 @@ _KINDS: dict[type[Any], tuple[type[Any], str]] = {
 _CHOICE = re.compile(r"\^(?P<before>[\w/]*)\((?P<words>\w+(\|\w+)+)\)\$")
 _MAX_SHOWN_CHARS = 120
 _SCALARS = (int, float, dt.date)
+_PRIVATE = (("serve", "args"), ("serve", "env"))
+"""Below these keys a value that stands in the wrong place may be a secret."""
+_PRIVATE_KINDS = ((str, "a text"), (int | float, "a number"), (object, "a date"))
 
 
 def explain_violations(value: Any, model: type[Any]) -> Iterator[Violation]:
@@ -46,7 +50,7 @@ def _violations(value: Any, shape: Any, key: Key, extra: Mapping[str, Any]) -> I
         return
     kind, words = _KINDS[type(shape)]
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        yield key, f"{_shown(value)} is not {words}", _quoting_hint(value, kind)
+        yield key, f"{_shown(value, key)} is not {words}", _quoting_hint(value, kind)
     elif isinstance(shape, shapes.StructType):
         yield from _struct_violations(value, shape, key)
     elif isinstance(shape, shapes.DictType):
@@ -61,12 +65,14 @@ def _violations(value: Any, shape: Any, key: Key, extra: Mapping[str, Any]) -> I
         yield from _number_violations(value, shape, key)
 
 
-def _shown(value: Any) -> str:
-    """Returns a value as YAML writes it, shortened."""
+def _shown(value: Any, key: Key) -> str:
+    """Returns a value as YAML writes it, shortened; only its kind where it may be a secret."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, dict | list):
         return "a mapping" if isinstance(value, dict) else "a list"
+    if any(pair in _PRIVATE for pair in pairwise(key)) and value != key[-1]:
+        return next(words for kind, words in _PRIVATE_KINDS if isinstance(value, kind))
     text = str(value) if isinstance(value, _SCALARS) else repr(value)
     return text if len(text) <= _MAX_SHOWN_CHARS else text[:_MAX_SHOWN_CHARS] + "…"
 
@@ -106,9 +112,9 @@ def _text_violations(value: str, shape: shapes.StrType, key: Key, extra: Mapping
         return
     if choice := _CHOICE.fullmatch(shape.pattern or ""):
         words = [choice["before"] + word for word in choice["words"].split("|")]
-        yield key, f"{_shown(value)} is not one of {', '.join(words)}", suggestion(value, words)
+        yield key, f"{_shown(value, key)} is not one of {', '.join(words)}", suggestion(value, words)
     else:
-        yield key, f"{_shown(value)} is not {extra.get('words', f'of the form {shape.pattern}')}", ""
+        yield key, f"{_shown(value, key)} is not {extra.get('words', f'of the form {shape.pattern}')}", ""
 
 
 def _number_violations(value: int, shape: shapes.IntType, key: Key) -> Iterator[Violation]:

@@ -1,5 +1,6 @@
 """Rules for the arguments and variables of `vllm serve`: what Tandem decides itself, or could not work with."""
 
+import re
 from collections.abc import Iterator
 
 from pipeline.config.launcher_contract import ADDRESS_VARIABLES, RAY_NODE_VARIABLE
@@ -48,6 +49,10 @@ def serve_problems(cluster: Cluster) -> Iterator[Problem]:
 def _argument_problems(serve: Serve) -> Iterator[Problem]:
     for index, word in enumerate(serve.args):
         option = _option(word)
+        if word.startswith("-") and re.search(r"\s", option):
+            # The value is not shown: it may be a secret.
+            reason = f"{option.split()[0]} and its value are one word, and vLLM takes the whole for an option"
+            yield ("args", index), reason, "make the value an entry of its own: [--option, value]"
         if option in DERIVED_ARGUMENTS:
             hint = f"it follows from {DERIVED_ARGUMENTS[option]} of the cluster: leave it out"
             yield ("args", index), f"Tandem gives {option} itself", hint

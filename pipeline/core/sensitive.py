@@ -27,6 +27,10 @@ PLAIN = re.compile("[0-9]+|[a-z]{1,5}")
 OPTION = re.compile(r"(--[^\s=]*)(=|\s+)(.*)", re.DOTALL)
 """An option and its value in one word. Whitespace between them is a mistake, and the value a secret all the same."""
 NAME = re.compile(r"[A-Za-z_]\w{0,80}")
+ASSIGNS = re.compile(r"^\s*-|=")
+YAML_LINE = re.compile(r"""[\s-]*["']?([\w./-]+)["']?:(?:\s+|$)(.*)""")
+YAML_FLOW = re.compile(r"""["']?([\w./-]+)["']?:\s+([^,{}\[\]]+)""")
+YAML_BLOCKS = ("", "|", "|-", "|+", ">", ">-", ">+")
 LONGEST_PARSED = 1 << 16
 NOT_SECRET_NAMES = frozenset({"pwd", "oldpwd"})
 WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
@@ -172,20 +176,30 @@ def value_secrets(value: Any, name: str = "", *, plain: bool = False) -> Iterato
 def _mapped_secrets(text: str) -> list[str]:
     """Returns the secrets in a text that is a mapping in JSON, or one of several lines in YAML."""
     found = list(json_secrets(text))
-    if not found and "\n" in text.strip() and ":" in text and len(text) <= LONGEST_PARSED:
-        import yaml  # late: it takes long, and hardly anybody has such a variable
+    if found or "\n" not in text.strip():
+        return found
+    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith(("#", "---"))]
+    return list(_yaml_secrets(lines)) if lines and YAML_LINE.fullmatch(lines[0]) else []
 
-        try:
-            value = yaml.safe_load(text)
-        except (yaml.YAMLError, ValueError, RecursionError):
-            return []
-        found = list(value_secrets(value)) if isinstance(value, dict) else []
-    return found
+
+def _yaml_secrets(lines: Iterable[str]) -> Iterator[str]:
+    """Yields the secrets in the lines of a mapping, as YAML is usually written: no parser of it need be installed."""
+    block: dict[str, str] = {"": ""}
+    for line in lines:
+        for inner in YAML_FLOW.finditer(line) if "{" in line else ():
+            yield from value_secrets({inner[1]: inner[2].strip(" \"'")})
+        if match := YAML_LINE.fullmatch(line):
+            yield from value_secrets(block)
+            yield from value_secrets({match[1]: match[2].strip(" \"'")})
+            block = {match[1]: ""} if match[2] in YAML_BLOCKS else {"": ""}
+        else:
+            block = {name: f"{above}\n{line.strip()}".strip() for name, above in block.items()}
+    yield from value_secrets(block)
 
 
 def _assigned_secrets(text: str) -> Iterator[str]:
     """Yields the secrets in a text that is a command line, or assignments as in NAME=VALUE."""
-    if ("--" not in text and "=" not in text) or len(text) > LONGEST_PARSED:
+    if not ASSIGNS.search(text) or len(text) > LONGEST_PARSED:
         return
     import shlex
 
@@ -193,7 +207,8 @@ def _assigned_secrets(text: str) -> Iterator[str]:
         words = shlex.split(text)
     except ValueError:
         words = text.split()
-    yield from option_secrets(words)
+    if text.lstrip().startswith("-"):  # any other text may be about options
+        yield from option_secrets(words)
     for word in words:
         name, _, value = word.partition("=")
         is_secret = NAME.fullmatch(name) is not None and name_says_secret(name)

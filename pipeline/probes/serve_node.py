@@ -9,6 +9,7 @@ Ray and the engine, and parts of the engine's argv by the mark that stands in th
 
 import json
 import os
+import re
 import resource
 import signal
 import socket
@@ -64,9 +65,11 @@ def main(plan: dict[str, list[str] | None]) -> int:
 
 def filled(argv: list[str], marks: dict[str, str]) -> list[str]:
     """Returns an argv with values in place of their marks."""
-    for mark, value in marks.items():
-        argv = [word.replace(mark, value) for word in argv]
-    return argv
+    if not marks:
+        return list(argv)
+    # At once: a value that looks like a mark stays as it is.
+    pattern = re.compile("|".join(map(re.escape, marks)))
+    return [pattern.sub(lambda match: marks[match[0]], word) for word in argv]
 
 
 def preload(source: Path) -> None:

@@ -128,3 +128,19 @@ def test_files_of_a_node_are_written_without_secrets(tmp_path: Path) -> None:
     redact.register(SECRET)
     unpack_tar(pack_files({"log": b"\xff key geheim-1\n"}), tmp_path)
     assert (tmp_path / "log").read_bytes() == b"\xff key ***\n"
+
+
+@pytest.mark.parametrize("public", ["@secret-0@", "@secret-1@ @secret1-0@", "@secret-", "@secret1-0@@secret2-0@"])
+def test_a_public_word_that_looks_like_a_mark_stays(public: str) -> None:
+    args = ("--chat-template", public, "--hf-token", "@secret-0@geheim-1", "--other-token=@address@geheim-2")
+    parted, secrets = part_secrets(Serve(args=args))
+    assert "geheim" not in str(parted)
+    told = json.loads(secrets.content)
+    filled = serve_node.filled([*parted.args, "@address@"], {"@address@": "192.0.2.1", **told["words"]})
+    assert filled == [*args, "192.0.2.1"]
+
+
+def test_an_option_and_its_value_in_one_word_hide_the_value() -> None:
+    parted, secrets = part_secrets(Serve(args=("--hf-token geheim-1",)))
+    assert "geheim" not in str(parted)
+    assert list(secrets.words.values()) == ["geheim-1"]

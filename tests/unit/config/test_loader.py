@@ -97,6 +97,8 @@ def test_the_file_s_values_are_read(root: Path) -> None:
         ("pipeline.yaml", PORT, PORT + "\n      model: ''", "'' is neither tiny nor an absolute path", "absolute"),
         ("pipeline.yaml", PORT, "port: 5000", "pipeline.yaml:12: clusters.local.serve.port", "another"),
         ("pipeline.yaml", "--max-model-len", "--port=9", "serve.args[0]: Tandem gives --port itself", "serve.port"),
+        ("pipeline.yaml", "--max-model-len, ", "--seed 1, ", "serve.args[0]: --seed and its value are one", "own"),
+        ("pipeline.yaml", '{A: "1"}', '{A-B: "1"}', "serve.env.A-B: 'A-B' is not", ""),
         ("pipeline.yaml", "--max-model-len", "-tp", "serve.args[0]: Tandem gives -tp itself", "accelerators"),
         ("pipeline.yaml", "--max-model-len", "--served_model_name", "gives --served-model-name itself", "serve.name"),
         ("pipeline.yaml", "--max-model-len", "--ssl-certfile=/c", "serve.args[0]: --ssl-certfile makes", "proxy"),
@@ -498,3 +500,30 @@ def test_what_interfaces_a_cluster_uses_may_be_said_for_all_nodes(root: Path) ->
     text = (root / "pipeline.yaml").read_text()
     (root / "pipeline.yaml").write_text(text.replace('{A: "1"}', "{GLOO_SOCKET_IFNAME: eth0}"))
     assert loader.load_config(root).pipeline.clusters["local"].serve.env == {"GLOO_SOCKET_IFNAME": "eth0"}
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "where"),
+    [
+        ('args: [--max-model-len, "256"]', "args: --api-key sk-mistyped", "serve.args: a text is not a list"),
+        ('args: [--max-model-len, "256"]', "args: sk-mistyped", "serve.args: a text is not a list"),
+        ('args: [--max-model-len, "256"]', "args: [--api-key sk-mistyped]", "serve.args[0]: --api-key and its value"),
+        ('args: [--max-model-len, "256"]', 'args: ["--api-key\tsk-mistyped=="]', "serve.args[0]: --api-key and its"),
+        ('args: [--max-model-len, "256"]', "args: [--api-key, 12345678]", "serve.args[1]: a number is not text"),
+        ('args: [--max-model-len, "256"]', "args: [--api-key, 2026-01-31]", "serve.args[1]: a date is not text"),
+        ('env: {A: "1"}', "env: VLLM_API_KEY=sk-mistyped", "serve.env: a text is not a mapping"),
+        ('env: {A: "1"}', "env: sk-mistyped", "serve.env: a text is not a mapping"),
+        ('env: {A: "1"}', "env: {HF_TOKEN: [sk-mistyped]}", "serve.env.HF_TOKEN: a list is not text"),
+        ('env: {A: "1"}', "env: {NAMED_BADLY: 12345678}", "serve.env.NAMED_BADLY: a number is not text"),
+        ('env: {A: "1"}', 'env: {NAMED_BADLY: "sk-mistyped\\0"}', "serve.env.NAMED_BADLY: a text is not"),
+    ],
+)
+def test_a_mistyped_secret_is_not_shown(root: Path, right: str, wrong: str, where: str) -> None:
+    assert right in PIPELINE
+    (root / "pipeline.yaml").write_text(PIPELINE.replace(right, wrong))
+    with pytest.raises(ConfigError) as caught:
+        loader.load_config(root)
+    redact.forget()  # what is not known to be a secret is not shown either
+    shown = f"{caught.value} {caught.value.hint}"
+    assert where in shown
+    assert not [secret for secret in ("mistyped", "12345678", "2026") if secret in shown]

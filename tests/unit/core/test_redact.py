@@ -80,6 +80,11 @@ users:
 - name: administrator
   user:
     token: geheim-token-1
+    client-key-data: TUlJRXZRSUJBREFOQmdrcWhr
+    password: "geheim: 'quoted"
+    private-key: |
+      TUlJRXZRSUJBREFO/in-a-block
+- {name: other, token: geheim-in-braces}
 """
 ACCOUNT = {"type": "service_account", "private_key": "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhk\n", "x": 1}
 
@@ -88,6 +93,10 @@ ACCOUNT = {"type": "service_account", "private_key": "-----BEGIN PRIVATE KEY----
     ("value", "secret"),
     [
         (KUBECONFIG, "geheim-token-1"),
+        (KUBECONFIG, "TUlJRXZRSUJBREFOQmdrcWhr"),
+        (KUBECONFIG, "geheim: 'quoted"),
+        (KUBECONFIG, "TUlJRXZRSUJBREFO/in-a-block"),
+        (KUBECONFIG, "geheim-in-braces"),
         (json.dumps(ACCOUNT, indent=2), "MIIEvQIBADANBgkqhk"),
         (json.dumps(ACCOUNT), "MIIEvQIBADANBgkqhk"),
     ],

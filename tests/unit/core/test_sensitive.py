@@ -116,6 +116,10 @@ def test_a_secret_in_the_wrong_place_is_found(value: object) -> None:
     assert any("sk-mistyped" in found for found in value_secrets(value))
 
 
+def test_a_text_about_an_option_is_not_a_command_line() -> None:
+    assert not list(value_secrets({"PYTEST_CURRENT_TEST": "what is behind --api-key is hidden"}))
+
+
 def test_a_number_behind_an_option_is_found() -> None:
     assert "12345678" in set(value_secrets({"args": ["--api-key", 12345678]}))
 
