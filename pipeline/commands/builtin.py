@@ -64,6 +64,7 @@ class List(cmd_list.List):  # type: ignore[misc]  # doit has no annotations
             if options["status"]:
                 raise ConfigError("doit list knows no states", hint="./doitw status")
             options.update(self.opt_vals)
+            self.outstream = sys.stdout  # doit took the stream when it started, which may be closed
             return int(self.execute(options, words) or Exit.OK)
 
         return exit_code_when_piped(act)
@@ -83,6 +84,10 @@ class Help(cmd_help.Help):  # type: ignore[misc]  # doit has no annotations
                 raise ConfigError(f"doit help takes one word, not {len(words)}", hint="./doitw help lists the commands")
             options.update(self.opt_vals)
             self._word = words[0] if words else None
+            for usage, purpose in DOITW:
+                if usage.split()[0] == self._word:
+                    print(f"./doitw {usage}\n\n{purpose}")
+                    return Exit.OK
             return int(self.execute(options, words) or Exit.OK)
 
         return exit_code_when_piped(act)

@@ -99,7 +99,8 @@ def _container(claim: Claim) -> str | None:
     inspected = engine.find_container(str(claim.what["endpoint"]), name)
     if inspected is None:
         return f"there is no container {name}"
-    if not inspected["State"]["Running"]:
+    # A paused container counts as running, says the engine.
+    if inspected["State"]["Status"] != "running":
         return f"the container {name} is {inspected['State']['Status']}"
     expected = claim.what["labels"]
     labels = inspected["Config"]["Labels"] or {}

@@ -254,6 +254,13 @@ def test_help_and_the_list_of_commands_have_one_line_for_each(project: Looking) 
         assert f"\n  ./doitw {word}" in out
 
 
+@pytest.mark.parametrize("word", ["test", "set-up", "relock"])
+def test_help_knows_the_words_of_doitw(project: Looking, word: str) -> None:
+    done = project.doit("help", word)
+    assert done.code == 0
+    assert done.out.startswith(f"./doitw {word}")
+
+
 def test_help_on_what_is_no_command_and_no_task_is_refused(project: Looking) -> None:
     said = project.refusal("help", "plna", code=3)
     assert said == "'plna' is neither a command nor a task\nhint: did you mean 'plan'?\n"

@@ -203,9 +203,10 @@ def test_a_full_disk_is_a_failure_of_the_host_and_not_a_bug(project: Looking) ->
     assert "Traceback" not in done.out + done.err
 
 
+@pytest.mark.parametrize("command", ["status", "list", "help"])
 @pytest.mark.parametrize(("to", "code"), [(">&-", 0), (">/dev/full", 4)])
-def test_an_output_that_takes_nothing_is_no_bug(project: Looking, to: str, code: int) -> None:
-    done = project.doit("status", prefix=("sh", "-c", f'exec "$@" {to}', "sh"))
+def test_an_output_that_takes_nothing_is_no_bug(project: Looking, command: str, to: str, code: int) -> None:
+    done = project.doit(command, prefix=("sh", "-c", f'exec "$@" {to}', "sh"))
     assert done.code == code
     assert done.err.splitlines()[:1] == ([] if code == 0 else ["No space left on device"])
 
