@@ -98,7 +98,7 @@ def _registry(config: Config) -> Task:
 
     return Task(
         name="registry",
-        doc=f"Have a registry answer at {target.address}.",
+        doc=f"Make sure that a registry answers at {target.address}.",
         inputs=Inputs(
             params={"address": target.address, "serve": target.serve},
             code=("pipeline.registry.local",),

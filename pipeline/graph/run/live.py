@@ -2,12 +2,10 @@
 
 import shutil
 import sys
-import threading
 import time
 from typing import TYPE_CHECKING
 
-from pipeline.graph.run.outcome import Outcome
-from pipeline.graph.run.output import LOUD, NORMAL, QUIET, PlainScreen, Screen, outcome_text, write_line
+from pipeline.graph.run.output import LOUD, NORMAL, PlainScreen, Screen, TaskScreen, write_line
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -22,13 +20,11 @@ def make_screen(*, verbosity: int = NORMAL) -> Screen:
     return LiveScreen(verbosity=verbosity) if sys.stdout.isatty() else PlainScreen(verbosity=verbosity)
 
 
-class LiveScreen:
+class LiveScreen(TaskScreen):
     """One line for each running task, redrawn in place; what has ended stays above."""
 
     def __init__(self, *, verbosity: int = NORMAL) -> None:
-        self._verbosity = verbosity
-        self._lock = threading.Lock()
-        self._running: dict[str, tuple[float, str]] = {}
+        super().__init__(verbosity)
         self._live: Live | None = None
 
     def start(self, task: str) -> None:
@@ -42,22 +38,6 @@ class LiveScreen:
         """Show it as the task's newest; keep it above if the screen is loud."""
         self.progress(task, text)
         self._say(f"{task} | {text}", at_least=LOUD)
-
-    def progress(self, task: str, text: str) -> None:
-        """Show it as the task's newest."""
-        with self._lock:
-            if task in self._running:
-                self._running[task] = (self._running[task][0], text)
-
-    def end(self, outcome: Outcome) -> None:
-        """Replace the task's line by its outcome."""
-        with self._lock:
-            self._running.pop(outcome.task, None)
-        self._say(outcome_text(outcome), at_least=QUIET if outcome.error else NORMAL)
-
-    def note(self, text: str) -> None:
-        """Print it."""
-        self._say(text, at_least=QUIET)
 
     def close(self) -> None:
         """Leave the terminal as it was."""

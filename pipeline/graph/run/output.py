@@ -5,6 +5,7 @@ import re
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -121,7 +122,36 @@ def _next(latest: Path) -> str:
     return name
 
 
-class PlainScreen:
+class TaskScreen(ABC):
+    """The part that all screens share: the running tasks with their newest text, and how the end of one is told."""
+
+    def __init__(self, verbosity: int) -> None:
+        self._verbosity = verbosity
+        self._lock = threading.Lock()
+        self._running: dict[str, tuple[float, str]] = {}
+
+    def progress(self, task: str, text: str) -> None:
+        """Keep it as the task's newest."""
+        with self._lock:
+            if task in self._running:
+                self._running[task] = (self._running[task][0], text)
+
+    def end(self, outcome: Outcome) -> None:
+        """Print how it ended."""
+        with self._lock:
+            self._running.pop(outcome.task, None)
+        self._say(outcome_text(outcome), at_least=QUIET if outcome.error else NORMAL)
+
+    def note(self, text: str) -> None:
+        """Print it."""
+        self._say(text, at_least=QUIET)
+
+    @abstractmethod
+    def _say(self, text: str, *, at_least: int) -> None:
+        """Print a line if the verbosity is at least that."""
+
+
+class PlainScreen(TaskScreen):
     """Prints lines, each with its task's name in front; at least one every half minute while a task runs."""
 
     def __init__(
@@ -132,14 +162,12 @@ class PlainScreen:
         heartbeat_s: float = HEARTBEAT_S,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
+        super().__init__(verbosity)
         self._out = out or sys.stdout
-        self._verbosity = verbosity
         self._every = heartbeat_s
         self._now = now
-        self._lock = threading.Lock()
         self._closed = threading.Event()
         self._pulse: threading.Thread | None = None
-        self._running: dict[str, tuple[float, str]] = {}
         self._spoken = now()
 
     def start(self, task: str) -> None:
@@ -153,33 +181,14 @@ class PlainScreen:
 
     def line(self, task: str, text: str, *, step: bool) -> None:
         """Print steps; print everything if asked to be loud."""
-        self._newest(task, text)
+        self.progress(task, text)
         self._say(f"{task} | {text}", at_least=NORMAL if step else LOUD)
-
-    def progress(self, task: str, text: str) -> None:
-        """Keep it for the next heartbeat."""
-        self._newest(task, text)
-
-    def end(self, outcome: Outcome) -> None:
-        """Print how it ended."""
-        with self._lock:
-            self._running.pop(outcome.task, None)
-        self._say(outcome_text(outcome), at_least=QUIET if outcome.error else NORMAL)
-
-    def note(self, text: str) -> None:
-        """Print it."""
-        self._say(text, at_least=QUIET)
 
     def close(self) -> None:
         """End the heartbeat."""
         self._closed.set()
         if self._pulse:
             self._pulse.join()
-
-    def _newest(self, task: str, text: str) -> None:
-        with self._lock:
-            if task in self._running:
-                self._running[task] = (self._running[task][0], text)
 
     def _say(self, text: str, *, at_least: int) -> None:
         if self._verbosity < at_least:
